@@ -1,0 +1,32 @@
+//! The one canonical form (RFC 8785) and the digest over it.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Lowercase hex SHA-256 over the canonical JSON of a value.
+pub fn digest(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    let bytes = serde_json_canonicalizer::to_vec(value)?;
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(&bytes) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(hex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_digest_is_of_the_canonical_form() {
+        // echo -n '{"a":1,"b":[true,null]}' | sha256sum
+        assert_eq!(
+            digest(&json!({"b": [true, null], "a": 1.0})).unwrap(),
+            "1cc69c7fa23616ca2ec3ee70d24390a6225c8832db8a4c814c7e0e7f942f8668"
+        );
+    }
+}

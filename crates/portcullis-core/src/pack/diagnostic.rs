@@ -1,0 +1,209 @@
+//! What is wrong with a file, and where.
+
+use std::fmt;
+
+/// A place in a file: a line and a column, both from 1, and how many characters to underline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// From 1; 0 when the value did not come from a file.
+    pub line: usize,
+    /// From 1.
+    pub column: usize,
+    /// Characters.
+    pub width: usize,
+}
+
+/// Whether a pack can be used in spite of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It cannot.
+    Error,
+    /// It can, but somebody should look.
+    Warning,
+}
+
+impl Level {
+    /// `error` or `warning`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad.
+    pub level: Level,
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub message: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// The findings of one file, in the order they were made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Notes an error.
+    pub fn error(&mut self, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Level::Error, place, message.into())
+    }
+
+    /// Notes a warning.
+    pub fn warning(&mut self, place: Place, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Level::Warning, place, message.into())
+    }
+
+    fn push(&mut self, level: Level, place: Place, message: String) -> &mut Diagnostic {
+        let index = self
+            .list
+            .iter()
+            .position(|known| known.place == place && known.message == message)
+            .unwrap_or_else(|| {
+                self.list.push(Diagnostic {
+                    level,
+                    place,
+                    message,
+                    help: None,
+                });
+                self.list.len() - 1
+            });
+        &mut self.list[index]
+    }
+
+    /// Takes in the findings of another pass over the same file; each is kept once.
+    pub fn absorb(&mut self, other: Self) {
+        for finding in other.list {
+            if !self.list.contains(&finding) {
+                self.list.push(finding);
+            }
+        }
+    }
+
+    /// Whether there is an error.
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|d| d.level == Level::Error)
+    }
+
+    /// All findings, errors first, each group in file order.
+    pub fn sorted(&self) -> Vec<&Diagnostic> {
+        let mut sorted: Vec<_> = self.list.iter().collect();
+        sorted.sort_by_key(|d| (d.level, d.place));
+        sorted
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+impl Diagnostic {
+    /// Adds what to do about it.
+    pub fn help(&mut self, help: impl Into<String>) {
+        self.help = Some(help.into());
+    }
+
+    /// Suggests the nearest of the valid names, or lists them if none is near.
+    pub fn suggest<'n>(&mut self, wrong: &str, valid: impl IntoIterator<Item = &'n str>) {
+        self.help = Some(suggestion(wrong, valid));
+    }
+}
+
+/// "did you mean …?", or what there is to choose from.
+pub fn suggestion<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> String {
+    let valid: Vec<&str> = valid.into_iter().collect();
+    let nearest = valid
+        .iter()
+        .map(|name| {
+            (
+                strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase()),
+                name,
+            )
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
+    match nearest {
+        Some((_, name)) => format!("did you mean `{name}`?"),
+        None if valid.is_empty() => "nothing is expected here".to_owned(),
+        None => format!("valid here: {}", valid.join(", ")),
+    }
+}
+
+/// Findings with the file they are about. Displays as people want to read it: place, message,
+/// excerpt, advice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The file's name.
+    pub file: String,
+    /// The file's text.
+    pub text: String,
+    /// What was found.
+    pub diagnostics: Diagnostics,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.diagnostics.sorted().into_iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            self.write(f, finding)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl Report {
+    fn write(&self, f: &mut fmt::Formatter<'_>, finding: &Diagnostic) -> fmt::Result {
+        /// Excerpts of longer lines are cut: a pack can be one long line.
+        const EXCERPT: usize = 160;
+        let Place {
+            line,
+            column,
+            width,
+        } = finding.place;
+        let (level, message) = (finding.level.as_str(), &finding.message);
+        if line == 0 {
+            writeln!(f, "{}: {level}: {message}", self.file)?;
+        } else {
+            writeln!(f, "{}:{line}:{column}: {level}: {message}", self.file)?;
+            let excerpt: String = self
+                .text
+                .lines()
+                .nth(line - 1)
+                .unwrap_or_default()
+                .chars()
+                .take(EXCERPT)
+                .collect();
+            let gutter = line.to_string().len();
+            writeln!(f, "{:gutter$} |", "")?;
+            writeln!(f, "{line} | {excerpt}")?;
+            if column <= EXCERPT {
+                let rest = excerpt.chars().count().saturating_sub(column - 1);
+                let marks = "^".repeat(width.clamp(1, rest.max(1)));
+                writeln!(
+                    f,
+                    "{:gutter$} | {:indent$}{marks}",
+                    "",
+                    "",
+                    indent = column - 1
+                )?;
+            }
+        }
+        if let Some(help) = &finding.help {
+            writeln!(f, "  help: {help}")?;
+        }
+        Ok(())
+    }
+}

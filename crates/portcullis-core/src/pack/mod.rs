@@ -1,0 +1,513 @@
+//! Policy packs: YAML in, [`Policy`] or a report out (RFC-001 §10).
+//!
+//! Three steps: text → options with places ([`yaml`]) → settings ([`PolicyBuilder`]) → compiled
+//! policy. Every problem of the file is reported at once, with its place and the nearest valid name.
+//! A pack with an error in any environment is refused in all of them.
+
+pub mod diagnostic;
+pub(crate) mod yaml;
+
+use std::sync::Arc;
+
+use crate::decision::RuleId;
+use crate::detectors::{self, Entry, Kind};
+use crate::event::EventType;
+use crate::policy::{DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
+use crate::route::DefaultRiskRouter;
+use crate::rules::{BUILT_IN, KNOWN_DEEP, Rule, RuleSettings};
+use crate::scan::EventSet;
+use crate::snapshot::{ToolRiskTier, ToolRisks};
+use diagnostic::{Diagnostics, Place, Report};
+use yaml::{MapReader, Node, Yaml};
+
+/// The pack that a user gets with no flags.
+pub const DEFAULT: &str = include_str!("../../../../policies/default.yaml");
+
+/// A pack and what it is loaded with.
+#[derive(Clone, Default)]
+pub struct Pack<'p> {
+    /// The file's name, for messages.
+    pub file: &'p str,
+    /// The file's text.
+    pub text: &'p str,
+    /// The environment whose overlay applies.
+    pub env: Option<&'p str>,
+    /// Fast rules of the embedder: the pack may configure them by id.
+    pub custom_rules: &'p [Arc<dyn Rule>],
+    /// Ids of the embedder's deep rules.
+    pub deep_rules: &'p [&'p str],
+}
+
+/// A loaded pack.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Ready to judge by.
+    pub policy: Policy,
+    /// Findings that do not prevent its use.
+    pub warnings: Report,
+}
+
+/// Loads the built-in pack.
+pub fn load_default() -> Result<Loaded, Report> {
+    load(&Pack {
+        file: "policies/default.yaml",
+        text: DEFAULT,
+        ..Pack::default()
+    })
+}
+
+/// Loads a pack, or says everything that is wrong with it.
+pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
+    let mut diagnostics = Diagnostics::default();
+    let policy = yaml::parse(pack.text, &mut diagnostics)
+        .and_then(|root| load_environments(&root, pack, &mut diagnostics));
+    let report = |diagnostics| Report {
+        file: pack.file.to_owned(),
+        text: pack.text.to_owned(),
+        diagnostics,
+    };
+    match policy {
+        Some(policy) if !diagnostics.has_errors() => Ok(Loaded {
+            policy,
+            warnings: report(diagnostics),
+        }),
+        _ => Err(report(diagnostics)),
+    }
+}
+
+/// The names of a pack's environments; none if the text is not a pack.
+pub fn environments(text: &str) -> Vec<String> {
+    let root = yaml::parse(text, &mut Diagnostics::default());
+    let names = root.as_ref().and_then(|root| overlays(root));
+    names
+        .unwrap_or_default()
+        .iter()
+        .map(|(key, _)| key.name.clone())
+        .collect()
+}
+
+/// Every entry of the families, in order. An unknown family is reported.
+pub(crate) fn read_families(
+    kind: Kind,
+    families: &[String],
+    place: Place,
+    d: &mut Diagnostics,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for name in families {
+        match detectors::family(kind, name) {
+            Some(Ok(family)) => entries.extend(family.entries),
+            Some(Err(report)) => {
+                d.error(place, format!("family `{name}` is broken: {report}"));
+            }
+            None => d
+                .error(place, format!("unknown detector family `{name}`"))
+                .suggest(name, detectors::names(kind)),
+        }
+    }
+    entries
+}
+
+fn overlays(root: &Node) -> Option<&[(yaml::Key, Node)]> {
+    let Yaml::Map(entries) = &root.yaml else {
+        return None;
+    };
+    let (_, node) = entries.iter().find(|(key, _)| key.name == "environments")?;
+    match &node.yaml {
+        Yaml::Map(overlays) => Some(overlays),
+        _ => None,
+    }
+}
+
+/// Compiles the pack as it is and under each of its environments; gives back the one asked for.
+fn load_environments(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy> {
+    let base = compile(root, pack, d);
+    let mut chosen = pack.env.is_none().then_some(base).flatten();
+    let overlays = overlays(root).unwrap_or_default();
+    for (name, overlay) in overlays {
+        if let Yaml::Map(entries) = &overlay.yaml
+            && let Some((key, _)) = entries.iter().find(|(key, _)| key.name == "environments")
+        {
+            d.error(
+                key.place,
+                "an environment cannot have environments of its own",
+            );
+            continue;
+        }
+        let mut own = Diagnostics::default();
+        let overlay = match overlay.yaml {
+            Yaml::Null => None,
+            Yaml::Map(_) => Some(overlay),
+            _ => {
+                d.error(
+                    overlay.place,
+                    format!("environment `{}` must be a mapping", name.name),
+                );
+                continue;
+            }
+        };
+        let merged = overlay.map_or_else(|| root.clone(), |overlay| root.overlaid(overlay));
+        let policy = compile(&merged, pack, &mut own);
+        d.absorb(own);
+        if pack.env == Some(&name.name) {
+            chosen = policy;
+        }
+    }
+    if let Some(env) = pack.env
+        && !overlays.iter().any(|(key, _)| key.name == env)
+    {
+        d.error(root.place, format!("this pack has no environment `{env}`"))
+            .suggest(env, overlays.iter().map(|(key, _)| &*key.name));
+    }
+    chosen
+}
+
+fn compile(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy> {
+    let builder = read_pack(root, pack, d)?;
+    let policy = builder.compile_into(d)?;
+    for pattern in policy.scanner().unfiltered() {
+        d.warning(
+            Place::default(),
+            format!(
+                "pattern `{pattern}` has no fixed text of three bytes, so it runs over every event"
+            ),
+        );
+    }
+    Some(policy)
+}
+
+fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<PolicyBuilder> {
+    let mut map = MapReader::open(root, "a policy pack", d)?;
+    let id = map
+        .require("policy_pack", d)
+        .and_then(|n| yaml::text(n, "policy_pack", d));
+    let version = map
+        .require("version", d)
+        .and_then(|n| yaml::text(n, "version", d));
+    let mut builder = PolicyBuilder::new(id.unwrap_or_default(), version.unwrap_or_default());
+    if let Some(node) = map.get("gateway") {
+        builder = builder.gateway(read_gateway(node, d));
+    }
+    if let Some(node) = map.get("limits") {
+        builder = builder.limits(read_limits(node, d));
+    }
+    if let Some(node) = map.get("tool_risks") {
+        builder = read_tool_risks(node, builder, d);
+    }
+    if let Some(node) = map.get("risk_router") {
+        builder = builder.risk_router(read_router(node, d));
+    }
+    for node in map.list("sync_rules", d).unwrap_or_default() {
+        builder = read_sync_rule(node, pack, builder, d);
+    }
+    for node in map.list("async_rules", d).unwrap_or_default() {
+        builder = read_async_rule(node, pack, builder, d);
+    }
+    if let Some(node) = map.get("environments")
+        && !matches!(node.yaml, Yaml::Map(_))
+    {
+        d.error(node.place, "`environments` must map a name to an overlay");
+    }
+    map.finish(d);
+    // A custom rule that the pack does not mention runs as its author meant it.
+    for rule in pack.custom_rules {
+        if !mentioned(root, rule.info().id.as_str()) {
+            builder = builder.custom_rule(Arc::clone(rule), None, Place::default());
+        }
+    }
+    Some(builder)
+}
+
+fn mentioned(root: &Node, id: &str) -> bool {
+    let Yaml::Map(entries) = &root.yaml else {
+        return false;
+    };
+    entries
+        .iter()
+        .filter(|(key, _)| key.name == "sync_rules")
+        .filter_map(|(_, node)| match &node.yaml {
+            Yaml::List(rules) => Some(rules),
+            _ => None,
+        })
+        .flatten()
+        .any(|rule| {
+            matches!(&rule.yaml, Yaml::Map(keys) if keys.iter().any(|(key, value)| {
+                key.name == "id" && value.yaml == Yaml::Text(id.to_owned())
+            }))
+        })
+}
+
+fn read_gateway(node: &Node, d: &mut Diagnostics) -> GatewaySettings {
+    let mut settings = GatewaySettings::default();
+    let Some(mut map) = MapReader::open(node, "`gateway`", d) else {
+        return settings;
+    };
+    let modes = [("shadow", Mode::Shadow), ("enforce", Mode::Enforce)];
+    settings.mode = map.one_of("mode", &modes, d).unwrap_or_default();
+    if let Some(mut sync) = map
+        .get("sync")
+        .and_then(|n| MapReader::open(n, "`gateway.sync`", d))
+    {
+        settings.sync_timeout_ms = sync
+            .amount("timeout_ms", d)
+            .unwrap_or(settings.sync_timeout_ms);
+        settings.sync_parallel = sync
+            .boolean("parallel", d)
+            .unwrap_or(settings.sync_parallel);
+        settings.sync_fail_open = sync
+            .boolean("fail_open", d)
+            .unwrap_or(settings.sync_fail_open);
+        if settings.sync_fail_open {
+            d.warning(
+                sync.place(),
+                "`sync.fail_open: true` lets a step happen when a fast rule fails",
+            );
+        }
+        sync.finish(d);
+    }
+    if let Some(mut deep) = map
+        .get("async")
+        .and_then(|n| MapReader::open(n, "`gateway.async`", d))
+    {
+        settings.async_enabled = deep.boolean("enabled", d).unwrap_or(settings.async_enabled);
+        settings.async_fail_open = deep
+            .boolean("fail_open", d)
+            .unwrap_or(settings.async_fail_open);
+        deep.finish(d);
+    }
+    map.finish(d);
+    settings
+}
+
+fn read_limits(node: &Node, d: &mut Diagnostics) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(mut map) = MapReader::open(node, "`limits`", d) {
+        limits.max_text_bytes = map
+            .count("max_text_bytes", d)
+            .unwrap_or(limits.max_text_bytes);
+        map.finish(d);
+    }
+    limits
+}
+
+fn read_tool_risks(node: &Node, mut builder: PolicyBuilder, d: &mut Diagnostics) -> PolicyBuilder {
+    let Yaml::Map(entries) = &node.yaml else {
+        d.error(node.place, "`tool_risks` must map a tool's name to a tier")
+            .help(format!(
+                "`{}` sets the tier of unlisted tools",
+                ToolRisks::DEFAULT_KEY
+            ));
+        return builder;
+    };
+    let tiers = ToolRiskTier::ALL.map(|tier| (tier.as_str(), tier));
+    for (tool, tier) in entries {
+        if let Some(tier) = yaml::one_of(tier, &tool.name, &tiers, d) {
+            builder = builder.tool_risk(&tool.name, tier);
+        }
+    }
+    builder
+}
+
+fn read_router(node: &Node, d: &mut Diagnostics) -> DefaultRiskRouter {
+    let mut router = DefaultRiskRouter::default();
+    if let Some(mut map) = MapReader::open(node, "`risk_router`", d) {
+        let high = map.amount("high_risk_wait_ms", d);
+        let medium = map.amount("medium_risk_wait_ms", d);
+        let closed = map.boolean("critical_fail_closed", d);
+        map.finish(d);
+        router.high_risk_wait_ms = high.unwrap_or(router.high_risk_wait_ms);
+        router.medium_risk_wait_ms = medium.unwrap_or(router.medium_risk_wait_ms);
+        router.critical_fail_closed = closed.unwrap_or(router.critical_fail_closed);
+    }
+    router
+}
+
+fn read_sync_rule(
+    node: &Node,
+    pack: &Pack<'_>,
+    builder: PolicyBuilder,
+    d: &mut Diagnostics,
+) -> PolicyBuilder {
+    let Some(mut map) = MapReader::open(node, "a rule", d) else {
+        return builder;
+    };
+    let id_node = map.require("id", d);
+    let id = id_node.and_then(|n| yaml::text(n, "id", d));
+    let enabled = map.boolean("enabled", d).unwrap_or(true);
+    let kind_node = map.get("rule").or(id_node);
+    let kind = kind_node.and_then(|n| yaml::text(n, "rule", d));
+    let events = read_events(&mut map, d);
+    let config = map.get("config");
+    map.finish(d);
+    let (Some(id), Some(kind), Some(kind_node)) = (id, kind, kind_node) else {
+        return builder;
+    };
+    check_id(id, id_node, d);
+    if let Some(rule) = pack
+        .custom_rules
+        .iter()
+        .find(|rule| rule.info().id.as_str() == kind)
+    {
+        if let Some(config) = config {
+            d.error(
+                config.place,
+                format!("rule `{kind}` is code, and takes no `config` here"),
+            );
+        }
+        return if enabled {
+            builder.custom_rule(Arc::clone(rule), events, node.place)
+        } else {
+            builder
+        };
+    }
+    let Some(spec) = BUILT_IN.iter().find(|spec| spec.id == kind) else {
+        unknown_rule(kind, kind_node, pack, d);
+        return builder;
+    };
+    let Some(mut config) = MapReader::open_or_empty(config, node.place, "this rule's `config`", d)
+    else {
+        return builder;
+    };
+    // A disabled rule is checked all the same: it will be enabled one day.
+    let settings: Option<RuleSettings> = (spec.read)(&mut config, d);
+    config.finish(d);
+    match settings {
+        Some(settings) if enabled => builder.named_rule(id, settings, events, node.place),
+        Some(settings) => {
+            check_disabled(id, settings, d);
+            builder
+        }
+        None => builder,
+    }
+}
+
+fn check_disabled(id: &str, settings: RuleSettings, d: &mut Diagnostics) {
+    let mut own = Diagnostics::default();
+    let _ = PolicyBuilder::new("disabled", "0")
+        .named_rule(id, settings, None, Place::default())
+        .compile_into(&mut own);
+    d.absorb(own);
+}
+
+fn unknown_rule(kind: &str, node: &Node, pack: &Pack<'_>, d: &mut Diagnostics) {
+    let finding = d.error(node.place, format!("unknown rule `{kind}`"));
+    if KNOWN_DEEP.iter().any(|deep| deep.id == kind) || pack.deep_rules.contains(&kind) {
+        finding.help(format!("`{kind}` is a deep rule: move it to `async_rules`"));
+        return;
+    }
+    let custom: Vec<RuleId> = pack
+        .custom_rules
+        .iter()
+        .map(|rule| rule.info().id)
+        .collect();
+    let names = BUILT_IN
+        .iter()
+        .map(|spec| spec.id)
+        .chain(custom.iter().map(RuleId::as_str));
+    finding.suggest(kind, names);
+}
+
+fn read_async_rule(
+    node: &Node,
+    pack: &Pack<'_>,
+    builder: PolicyBuilder,
+    d: &mut Diagnostics,
+) -> PolicyBuilder {
+    let Some(mut map) = MapReader::open(node, "a rule", d) else {
+        return builder;
+    };
+    let id_node = map.require("id", d);
+    let id = id_node.and_then(|n| yaml::text(n, "id", d));
+    let enabled = map.boolean("enabled", d).unwrap_or(true);
+    let config = map.get("config");
+    map.finish(d);
+    let (Some(id), Some(id_node)) = (id, id_node) else {
+        return builder;
+    };
+    let config = match config.map(Node::to_json) {
+        None => serde_json::Map::new(),
+        Some(serde_json::Value::Object(config)) => config,
+        Some(_) => {
+            d.error(node.place, "`config` must be a mapping");
+            return builder;
+        }
+    };
+    if BUILT_IN.iter().any(|spec| spec.id == id) {
+        d.error(id_node.place, format!("`{id}` is a fast rule"))
+            .help("move it to `sync_rules`");
+        return builder;
+    }
+    let known = || {
+        KNOWN_DEEP
+            .iter()
+            .map(|deep| deep.id)
+            .chain(pack.deep_rules.iter().copied())
+    };
+    if !known().any(|deep| deep == id) {
+        d.error(id_node.place, format!("unknown deep rule `{id}`"))
+            .suggest(id, known());
+        return builder;
+    }
+    if builder.has_rule(id) {
+        d.error(id_node.place, format!("rule `{id}` is there twice"));
+        return builder;
+    }
+    builder.deep_rule(DeepRuleSettings {
+        id: RuleId::from(id),
+        enabled,
+        config,
+    })
+}
+
+fn read_events(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<EventSet> {
+    let node = map.get("events")?;
+    let Yaml::List(items) = &node.yaml else {
+        d.error(node.place, "`events` must be a list of event types");
+        return None;
+    };
+    let mut types = Vec::new();
+    for item in items {
+        let Some(name) = yaml::text(item, "events", d) else {
+            continue;
+        };
+        let event_type = EventType::from(name);
+        // The set is open, so a name of the embedder's own is fine; a near miss is not.
+        if matches!(event_type, EventType::Other(_)) {
+            let standard = EventType::STANDARD;
+            let near = standard
+                .iter()
+                .find(|known| strsim::damerau_levenshtein(known.as_str(), name) <= 2);
+            if let Some(near) = near {
+                d.error(item.place, format!("unknown event type `{name}`"))
+                    .help(format!("did you mean `{near}`?"));
+            }
+        }
+        types.push(event_type);
+    }
+    if types.is_empty() {
+        d.error(
+            node.place,
+            "`events` is empty, so the rule would judge nothing",
+        )
+        .help("leave it out, or set `enabled: false`");
+    }
+    Some(types.into_iter().collect())
+}
+
+fn check_id(id: &str, node: Option<&Node>, d: &mut Diagnostics) {
+    let place = node.map(|node| node.place).unwrap_or_default();
+    let fine = id
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if id.is_empty() || !fine {
+        d.error(
+            place,
+            format!("rule id `{id}` must be letters, digits, `-`, `_` and `.`"),
+        );
+    } else if id.starts_with("__") {
+        d.error(
+            place,
+            format!("rule id `{id}`: names in `__` belong to the gate"),
+        );
+    }
+}

@@ -1,0 +1,379 @@
+//! YAML as a tree that remembers where everything stood, and a reader that turns wrong shapes into
+//! findings instead of stopping at the first.
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use super::diagnostic::{Diagnostics, Place};
+
+/// A value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) yaml: Yaml,
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Yaml {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+}
+
+/// Parses one document. Duplicate keys, several documents and alias bombs are errors.
+pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+    match serde_saphyr::from_str::<Node>(text) {
+        Ok(node) => Some(node),
+        Err(error) => {
+            let place = error.location().map(|at| place(&at)).unwrap_or_default();
+            diagnostics.error(place, format!("not valid YAML: {}", message(&error)));
+            None
+        }
+    }
+}
+
+impl Node {
+    /// What kind of thing it is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.yaml {
+            Yaml::Null => "nothing",
+            Yaml::Bool(_) => "a boolean",
+            Yaml::Int(_) | Yaml::Float(_) => "a number",
+            Yaml::Text(_) => "text",
+            Yaml::List(_) => "a list",
+            Yaml::Map(_) => "a mapping",
+        }
+    }
+
+    /// The same as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.yaml {
+            Yaml::Null => Value::Null,
+            Yaml::Bool(b) => Value::Bool(*b),
+            Yaml::Int(n) => Value::from(*n),
+            Yaml::Float(n) => Value::from(*n),
+            Yaml::Text(text) => Value::String(text.clone()),
+            Yaml::List(items) => items.iter().map(Self::to_json).collect(),
+            Yaml::Map(entries) => entries
+                .iter()
+                .map(|(key, value)| (key.name.clone(), value.to_json()))
+                .collect(),
+        }
+    }
+
+    /// This tree with another laid over it: mappings are merged, everything else is replaced.
+    pub(crate) fn overlaid(&self, over: &Self) -> Self {
+        let (Yaml::Map(base), Yaml::Map(over_entries)) = (&self.yaml, &over.yaml) else {
+            return over.clone();
+        };
+        let mut merged = base.clone();
+        for (key, value) in over_entries {
+            match merged.iter_mut().find(|(known, _)| known.name == key.name) {
+                Some((known, old)) => {
+                    *old = old.overlaid(value);
+                    *known = key.clone();
+                }
+                None => merged.push((key.clone(), value.clone())),
+            }
+        }
+        Self {
+            yaml: Yaml::Map(merged),
+            place: self.place,
+        }
+    }
+}
+
+/// Reads a mapping key by key; [`MapReader::finish`] then reports the keys that nobody asked for.
+pub(crate) struct MapReader<'n> {
+    what: &'static str,
+    place: Place,
+    entries: &'n [(Key, Node)],
+    asked: Vec<&'static str>,
+}
+
+impl<'n> MapReader<'n> {
+    /// Opens a mapping, or says that it is none.
+    pub(crate) fn open(node: &'n Node, what: &'static str, d: &mut Diagnostics) -> Option<Self> {
+        match &node.yaml {
+            Yaml::Map(entries) => Some(Self::new(entries, node.place, what)),
+            _ => {
+                d.error(
+                    node.place,
+                    format!("{what} must be a mapping, not {}", node.kind()),
+                );
+                None
+            }
+        }
+    }
+
+    /// Opens an absent or empty mapping as one without entries.
+    pub(crate) fn open_or_empty(
+        node: Option<&'n Node>,
+        place: Place,
+        what: &'static str,
+        d: &mut Diagnostics,
+    ) -> Option<Self> {
+        match node {
+            Some(node) if node.yaml != Yaml::Null => Self::open(node, what, d),
+            _ => Some(Self::new(&[], place, what)),
+        }
+    }
+
+    fn new(entries: &'n [(Key, Node)], place: Place, what: &'static str) -> Self {
+        Self {
+            what,
+            place,
+            entries,
+            asked: Vec::new(),
+        }
+    }
+
+    /// Where the mapping stands.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The value of a key, if it is there and not null.
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<&'n Node> {
+        self.asked.push(key);
+        self.entries
+            .iter()
+            .find(|(known, _)| known.name == key)
+            .map(|(_, node)| node)
+            .filter(|node| node.yaml != Yaml::Null)
+    }
+
+    /// The value of a key that must be there.
+    pub(crate) fn require(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n Node> {
+        let found = self.get(key);
+        if found.is_none() {
+            d.error(self.place, format!("{} needs `{key}`", self.what));
+        }
+        found
+    }
+
+    pub(crate) fn text(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n str> {
+        self.get(key).and_then(|node| text(node, key, d))
+    }
+
+    pub(crate) fn boolean(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<bool> {
+        let node = self.get(key)?;
+        match node.yaml {
+            Yaml::Bool(value) => Some(value),
+            _ => wrong_type(node, key, "true or false", d),
+        }
+    }
+
+    /// A finite number that is not negative.
+    pub(crate) fn amount(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<f64> {
+        let node = self.get(key)?;
+        match node.yaml {
+            Yaml::Int(value) if value >= 0 => Some(value as f64),
+            Yaml::Float(value) if value.is_finite() && value >= 0.0 => Some(value),
+            _ => wrong_type(node, key, "a number from 0", d),
+        }
+    }
+
+    /// A whole number from 1.
+    pub(crate) fn count(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<usize> {
+        let node = self.get(key)?;
+        match node.yaml {
+            Yaml::Int(value) if value >= 1 => usize::try_from(value).ok(),
+            _ => wrong_type(node, key, "a whole number from 1", d),
+        }
+    }
+
+    pub(crate) fn list(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n [Node]> {
+        let node = self.get(key)?;
+        match &node.yaml {
+            Yaml::List(items) => Some(items),
+            _ => wrong_type(node, key, "a list", d),
+        }
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<Vec<String>> {
+        let items = self.list(key, d)?;
+        Some(
+            items
+                .iter()
+                .filter_map(|item| text(item, key, d).map(str::to_owned))
+                .collect(),
+        )
+    }
+
+    /// One of a fixed set of names.
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        key: &'static str,
+        names: &[(&'static str, T)],
+        d: &mut Diagnostics,
+    ) -> Option<T> {
+        let node = self.get(key)?;
+        one_of(node, key, names, d)
+    }
+
+    /// Reports keys that were never asked for.
+    pub(crate) fn finish(self, d: &mut Diagnostics) {
+        for (key, _) in self.entries {
+            if !self.asked.contains(&&*key.name) {
+                d.error(
+                    key.place,
+                    format!("unknown key `{}` in {}", key.name, self.what),
+                )
+                .suggest(&key.name, self.asked.iter().copied());
+            }
+        }
+    }
+}
+
+/// The text of a node.
+pub(crate) fn text<'n>(node: &'n Node, key: &str, d: &mut Diagnostics) -> Option<&'n str> {
+    match &node.yaml {
+        Yaml::Text(text) => Some(text),
+        Yaml::Bool(_) | Yaml::Int(_) | Yaml::Float(_) => {
+            d.error(
+                node.place,
+                format!("`{key}` must be text, not {}", node.kind()),
+            )
+            .help("put it in quotes");
+            None
+        }
+        _ => wrong_type(node, key, "text", d),
+    }
+}
+
+/// One of a fixed set of names.
+pub(crate) fn one_of<T: Copy>(
+    node: &Node,
+    key: &str,
+    names: &[(&'static str, T)],
+    d: &mut Diagnostics,
+) -> Option<T> {
+    let given = text(node, key, d)?;
+    let found = names.iter().find(|(name, _)| *name == given);
+    if found.is_none() {
+        d.error(node.place, format!("`{given}` is not a valid `{key}`"))
+            .suggest(given, names.iter().map(|(name, _)| *name));
+    }
+    found.map(|(_, value)| *value)
+}
+
+fn wrong_type<T>(node: &Node, key: &str, wanted: &str, d: &mut Diagnostics) -> Option<T> {
+    d.error(
+        node.place,
+        format!("`{key}` must be {wanted}, not {}", node.kind()),
+    );
+    None
+}
+
+fn place(at: &serde_saphyr::Location) -> Place {
+    Place {
+        line: at.line() as usize,
+        column: at.column() as usize,
+        width: (at.span().len() as usize).max(1),
+    }
+}
+
+/// The parser's own words, without the excerpt it draws; our report draws one itself.
+fn message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let text = text.lines().next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let text = match text
+        .strip_prefix("line ")
+        .and_then(|rest| rest.split_once(": "))
+    {
+        Some((_, rest)) => rest,
+        None => text,
+    };
+    text.split(", set DuplicateKeyPolicy")
+        .next()
+        .unwrap_or(text)
+        .to_owned()
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Yaml>::deserialize(deserializer)?;
+        Ok(Self {
+            yaml: spanned.value,
+            place: place(&spanned.referenced),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(YamlVisitor)
+    }
+}
+
+struct YamlVisitor;
+
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = Yaml;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Yaml, E> {
+        Ok(Yaml::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Yaml, E> {
+        Ok(Yaml::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Yaml, E> {
+        Ok(i64::try_from(value).map_or(Yaml::Float(value as f64), Yaml::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Yaml, E> {
+        Ok(Yaml::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Yaml, E> {
+        Ok(Yaml::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Yaml, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Yaml::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let key = Key {
+                name: key.value,
+                place: place(&key.referenced),
+            };
+            entries.push((key, map.next_value()?));
+        }
+        Ok(Yaml::Map(entries))
+    }
+}

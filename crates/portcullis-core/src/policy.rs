@@ -1,0 +1,667 @@
+//! A policy: settings, compiled once, judged by many times.
+//!
+//! [`PolicyBuilder`] is the way in from code; [`crate::pack::load`] fills one from YAML. Either way
+//! [`PolicyBuilder::compile`] gives an immutable [`Policy`] with a digest over everything that can
+//! change a verdict.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::canonical;
+use crate::decision::{Decision, RuleId, Severity, StopSpec};
+use crate::detectors::{self, Kind, Meaning};
+use crate::error_code::ErrorCode;
+use crate::evaluation::{Parts, PolicyIdentity};
+use crate::event::{Event, EventType, Structured};
+use crate::pack::diagnostic::{Diagnostics, Place, Report};
+use crate::redact::push_pointer;
+use crate::route::DefaultRiskRouter;
+use crate::rules::{
+    Body, EventScan, Leaf, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
+};
+use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
+
+/// Whether decisions bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Everything is judged and recorded, nothing is enforced.
+    Shadow,
+    /// Decisions bind.
+    #[default]
+    Enforce,
+}
+
+/// `GatewayConfig` (RFC-001 §9.1).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GatewaySettings {
+    /// Whether decisions bind.
+    pub mode: Mode,
+    /// What a fast rule may take.
+    pub sync_timeout_ms: f64,
+    /// Whether fenced fast rules run side by side.
+    pub sync_parallel: bool,
+    /// Whether a fast rule that fails is dropped instead of stopping the run.
+    pub sync_fail_open: bool,
+    /// Whether deep rules run at all.
+    pub async_enabled: bool,
+    /// Whether a deep rule that fails is dropped instead of stopping the run.
+    pub async_fail_open: bool,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Enforce,
+            sync_timeout_ms: 15.0,
+            sync_parallel: true,
+            sync_fail_open: false,
+            async_enabled: true,
+            async_fail_open: true,
+        }
+    }
+}
+
+/// What an event may measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// For `text_content`, and for the strings of the structured part together.
+    pub max_text_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_text_bytes: 1 << 20,
+        }
+    }
+}
+
+/// A deep rule that the policy wants.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeepRuleSettings {
+    /// Which.
+    pub id: RuleId,
+    /// A disabled one is not run even if it is registered.
+    pub enabled: bool,
+    /// Its own settings, for whoever builds it.
+    pub config: Map<String, Value>,
+}
+
+/// Settings on their way to a [`Policy`].
+#[derive(Clone)]
+pub struct PolicyBuilder {
+    id: String,
+    version: String,
+    gateway: GatewaySettings,
+    limits: Limits,
+    tool_risks: Vec<(String, ToolRiskTier)>,
+    risk_router: DefaultRiskRouter,
+    rules: Vec<RuleEntry>,
+    deep_rules: Vec<DeepRuleSettings>,
+}
+
+#[derive(Clone)]
+struct RuleEntry {
+    id: RuleId,
+    events: Option<EventSet>,
+    kind: RuleKind,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum RuleKind {
+    BuiltIn(RuleSettings),
+    Custom(Arc<dyn Rule>),
+}
+
+impl PolicyBuilder {
+    /// A policy without rules.
+    pub fn new(id: impl Into<String>, version: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            version: version.into(),
+            gateway: GatewaySettings::default(),
+            limits: Limits::default(),
+            tool_risks: Vec::new(),
+            risk_router: DefaultRiskRouter::default(),
+            rules: Vec::new(),
+            deep_rules: Vec::new(),
+        }
+    }
+
+    /// Replaces the gateway's settings.
+    pub fn gateway(mut self, gateway: GatewaySettings) -> Self {
+        self.gateway = gateway;
+        self
+    }
+
+    /// Replaces the limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the tier of a tool; `__default__` is the tier of unlisted tools.
+    pub fn tool_risk(mut self, tool: impl Into<String>, tier: ToolRiskTier) -> Self {
+        self.tool_risks.push((tool.into(), tier));
+        self
+    }
+
+    /// Replaces the default router's settings.
+    pub fn risk_router(mut self, router: DefaultRiskRouter) -> Self {
+        self.risk_router = router;
+        self
+    }
+
+    /// Adds a built-in rule under its own name.
+    pub fn rule(self, settings: RuleSettings) -> Self {
+        let id = RuleId::from_static(settings.spec().id);
+        self.named_rule(id, settings, None, Place::default())
+    }
+
+    /// Adds a built-in rule under a name of yours, on events of yours.
+    pub fn named_rule(
+        mut self,
+        id: impl Into<RuleId>,
+        settings: RuleSettings,
+        events: Option<EventSet>,
+        place: Place,
+    ) -> Self {
+        self.rules.push(RuleEntry {
+            id: id.into(),
+            events,
+            kind: RuleKind::BuiltIn(settings),
+            place,
+        });
+        self
+    }
+
+    /// Adds a rule of your own. `events` replace the ones it asks for.
+    pub fn custom_rule(
+        mut self,
+        rule: Arc<dyn Rule>,
+        events: Option<EventSet>,
+        place: Place,
+    ) -> Self {
+        self.rules.push(RuleEntry {
+            id: rule.info().id,
+            events,
+            kind: RuleKind::Custom(rule),
+            place,
+        });
+        self
+    }
+
+    /// Names a deep rule that the gateway is to run.
+    pub fn deep_rule(mut self, settings: DeepRuleSettings) -> Self {
+        self.deep_rules.push(settings);
+        self
+    }
+
+    /// Whether a rule of this name is there.
+    pub fn has_rule(&self, id: &str) -> bool {
+        self.rules.iter().any(|rule| rule.id.as_str() == id)
+            || self.deep_rules.iter().any(|rule| rule.id.as_str() == id)
+    }
+
+    /// Compiles. The report names every problem.
+    pub fn compile(self) -> Result<Policy, Report> {
+        let mut diagnostics = Diagnostics::default();
+        match self.compile_into(&mut diagnostics) {
+            Some(policy) => Ok(policy),
+            None => Err(Report {
+                file: "policy".to_owned(),
+                text: String::new(),
+                diagnostics,
+            }),
+        }
+    }
+
+    pub(crate) fn compile_into(self, diagnostics: &mut Diagnostics) -> Option<Policy> {
+        let tool_risks = self.tool_risks.iter().cloned().collect::<ToolRisks>();
+        let mut scanner = ScannerBuilder::default();
+        let signals = SignalPatterns::add(&mut scanner, diagnostics);
+        let mut rules: Vec<CompiledRule> = Vec::new();
+        let mut rules_json: Vec<Value> = Vec::new();
+        let mut structured_events = EventSet::default();
+        for entry in &self.rules {
+            if rules.iter().any(|known| known.id == entry.id) {
+                diagnostics
+                    .error(entry.place, format!("rule `{}` is there twice", entry.id))
+                    .help("give one of them another `id`, and name its kind with `rule:`");
+                continue;
+            }
+            let rule = entry.compile(&mut scanner, diagnostics);
+            if rule.scans {
+                structured_events.extend(&rule.events);
+            }
+            rules_json.push(entry.to_json(&rule));
+            rules.push(rule);
+        }
+        let settings = json!({
+            "id": self.id,
+            "version": self.version,
+            "gateway": self.gateway,
+            "limits": self.limits,
+            "tool_risks": tool_risks.listed().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            "unlisted_tool_risk": tool_risks.unlisted(),
+            "risk_router": self.risk_router,
+            "rules": rules_json,
+            "deep_rules": self.deep_rules,
+            "signals": signals.sources,
+        });
+        let digest = match canonical::digest(&settings) {
+            Ok(digest) => digest,
+            Err(error) => {
+                diagnostics.error(
+                    Place::default(),
+                    format!("cannot digest the policy: {error}"),
+                );
+                return None;
+            }
+        };
+        if diagnostics.has_errors() {
+            return None;
+        }
+        Some(Policy {
+            identity: Arc::new(PolicyIdentity {
+                id: self.id,
+                version: self.version,
+                digest,
+            }),
+            gateway: self.gateway,
+            limits: self.limits,
+            tool_risks,
+            risk_router: self.risk_router,
+            scanner: scanner.build(),
+            signals,
+            rules,
+            structured_events,
+            deep_rules: self.deep_rules,
+        })
+    }
+}
+
+impl RuleEntry {
+    fn compile(&self, scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> CompiledRule {
+        match &self.kind {
+            RuleKind::BuiltIn(settings) => {
+                let compiled = settings.compile(&mut RuleCompiler {
+                    id: self.id.clone(),
+                    events: self.events.clone(),
+                    scanner,
+                    diagnostics,
+                });
+                let (reads, scans) = match settings {
+                    RuleSettings::ToolAllowlist(_) => (Parts::TOOL_NAME, false),
+                    RuleSettings::SchemaValidation(_) => {
+                        (Parts::TOOL_NAME.and(Parts::TOOL_ARGS), false)
+                    }
+                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_) => {
+                        (Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT), true)
+                    }
+                    RuleSettings::Expression(_) => (Parts::ALL, false),
+                };
+                CompiledRule {
+                    id: self.id.clone(),
+                    kind: settings.spec().id,
+                    version: settings.spec().version.to_owned(),
+                    events: compiled.events,
+                    reads,
+                    scans,
+                    body: compiled.body,
+                }
+            }
+            RuleKind::Custom(rule) => {
+                let info = rule.info();
+                CompiledRule {
+                    id: self.id.clone(),
+                    kind: "custom",
+                    version: info.version.into_owned(),
+                    events: self.events.clone().unwrap_or(info.events),
+                    reads: Parts::ALL,
+                    scans: false,
+                    body: Body::Fenced(Arc::clone(rule)),
+                }
+            }
+        }
+    }
+
+    fn to_json(&self, rule: &CompiledRule) -> Value {
+        let config = match &self.kind {
+            RuleKind::BuiltIn(settings) => serde_json::to_value(settings).unwrap_or_default(),
+            RuleKind::Custom(_) => Value::Null,
+        };
+        json!({
+            "id": self.id,
+            "rule": rule.kind,
+            "version": rule.version,
+            "events": rule.events.names(),
+            "config": config,
+        })
+    }
+}
+
+/// A compiled, immutable policy.
+pub struct Policy {
+    identity: Arc<PolicyIdentity>,
+    gateway: GatewaySettings,
+    limits: Limits,
+    tool_risks: ToolRisks,
+    risk_router: DefaultRiskRouter,
+    scanner: Scanner,
+    signals: SignalPatterns,
+    rules: Vec<CompiledRule>,
+    /// Events whose structured part some rule wants scanned.
+    structured_events: EventSet,
+    deep_rules: Vec<DeepRuleSettings>,
+}
+
+impl Policy {
+    /// The policy of a gateway that has none. It allows everything, under a name of its own.
+    pub fn absent() -> Self {
+        Self {
+            identity: Arc::new(PolicyIdentity {
+                id: RuleId::NO_POLICY.as_str().to_owned(),
+                version: String::new(),
+                digest: String::new(),
+            }),
+            gateway: GatewaySettings::default(),
+            limits: Limits::default(),
+            tool_risks: ToolRisks::default(),
+            risk_router: DefaultRiskRouter::default(),
+            scanner: ScannerBuilder::default().build(),
+            signals: SignalPatterns::default(),
+            rules: Vec::new(),
+            structured_events: EventSet::default(),
+            deep_rules: Vec::new(),
+        }
+    }
+
+    /// Whether this is [`Policy::absent`].
+    pub fn is_absent(&self) -> bool {
+        self.identity.digest.is_empty()
+    }
+
+    /// Its name, version and digest.
+    pub fn identity(&self) -> &Arc<PolicyIdentity> {
+        &self.identity
+    }
+
+    /// How the gateway runs it.
+    pub fn gateway(&self) -> &GatewaySettings {
+        &self.gateway
+    }
+
+    /// What an event may measure.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The tiers of tools.
+    pub fn tool_risks(&self) -> &ToolRisks {
+        &self.tool_risks
+    }
+
+    /// The router, unless the embedder has its own.
+    pub fn risk_router(&self) -> &DefaultRiskRouter {
+        &self.risk_router
+    }
+
+    /// The deep rules it names.
+    pub fn deep_rules(&self) -> &[DeepRuleSettings] {
+        &self.deep_rules
+    }
+
+    /// All fast rules, in order.
+    pub fn rules(&self) -> &[CompiledRule] {
+        &self.rules
+    }
+
+    /// The one scanner.
+    pub fn scanner(&self) -> &Scanner {
+        &self.scanner
+    }
+
+    /// STOP if the event is larger than the limits.
+    pub fn over_limits(&self, event: &Event) -> Option<Decision> {
+        let max = self.limits.max_text_bytes;
+        let text = event.text().len();
+        let structured = match event.structured() {
+            Some(Structured::ToolArgs(args)) => text_bytes(args.iter()),
+            Some(Structured::Result(result)) => value_bytes(result),
+            None => 0,
+        };
+        let (what, bytes) = if text > max {
+            ("text_content", text)
+        } else if structured > max {
+            ("the structured part", structured)
+        } else {
+            return None;
+        };
+        Some(
+            Decision::stop(
+                RuleId::LIMITS,
+                format!("{what} is {bytes} bytes; the limit is {max}"),
+                StopSpec::code(ErrorCode::TextTooLarge),
+            )
+            .with_severity(Severity::High)
+            .with_remediation(format!("send at most {max} bytes of text in one event")),
+        )
+    }
+
+    /// Scans the event for the patterns of all rules. One pass over its text.
+    pub fn scan<'e>(&self, event: &'e Event) -> EventScan<'e> {
+        let event_type = &event.event_type;
+        let mut scan = EventScan {
+            text: self.scanner.scan(event.text(), event_type),
+            leaves: Vec::new(),
+        };
+        if self.structured_events.contains(event_type) {
+            let mut walk = Walk {
+                scanner: &self.scanner,
+                event_type,
+                pointer: String::new(),
+                leaves: &mut scan.leaves,
+            };
+            match event.structured() {
+                Some(Structured::ToolArgs(args)) => walk.members(args),
+                Some(Structured::Result(result)) => walk.value(result),
+                None => {}
+            }
+        }
+        scan
+    }
+
+    /// What the text asks for, as the scan saw it.
+    pub fn signals(&self, event: &Event, scan: &EventScan<'_>) -> Signals {
+        let any = |ids: &[PatternId]| {
+            ids.iter()
+                .any(|id| scan.text.contains(*id) && self.scanner.find(*id, event.text()).is_some())
+        };
+        if scan.text.is_empty() {
+            return Signals::default();
+        }
+        Signals {
+            requests_system_info: any(&self.signals.system_info),
+            requests_capability_change: any(&self.signals.capability_change),
+        }
+    }
+
+    /// What the rules judge.
+    pub fn subject<'e>(&'e self, input: RuleInput<'e>, scan: &'e EventScan<'e>) -> Subject<'e> {
+        Subject {
+            input,
+            scanner: &self.scanner,
+            scan,
+        }
+    }
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policy")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A fast rule of a policy.
+pub struct CompiledRule {
+    id: RuleId,
+    kind: &'static str,
+    version: String,
+    events: EventSet,
+    reads: Parts,
+    /// Whether it uses the scan.
+    scans: bool,
+    body: Body,
+}
+
+impl CompiledRule {
+    /// Its name in the policy.
+    pub fn id(&self) -> &RuleId {
+        &self.id
+    }
+
+    /// The built-in it is an instance of, or `custom`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Its version.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// What it judges.
+    pub fn events(&self) -> &EventSet {
+        &self.events
+    }
+
+    /// The parts of an event that it looks at.
+    pub fn reads(&self) -> Parts {
+        self.reads
+    }
+
+    /// Whether it must be kept behind a deadline; if so, the rule to run there.
+    pub fn fenced(&self) -> Option<&Arc<dyn Rule>> {
+        match &self.body {
+            Body::Fenced(rule) => Some(rule),
+            Body::Inline(_) => None,
+        }
+    }
+
+    /// Judges here and now.
+    pub fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
+        match &self.body {
+            Body::Inline(rule) => rule.evaluate(subject),
+            Body::Fenced(rule) => rule.evaluate(&subject.input),
+        }
+    }
+}
+
+/// The patterns behind [`Signals`].
+#[derive(Debug, Default)]
+struct SignalPatterns {
+    system_info: Vec<PatternId>,
+    capability_change: Vec<PatternId>,
+    sources: Vec<String>,
+}
+
+impl SignalPatterns {
+    fn add(scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> Self {
+        let mut patterns = Self::default();
+        let families = ["rfc".to_owned()];
+        let entries =
+            crate::pack::read_families(Kind::Signals, &families, Place::default(), diagnostics);
+        for detectors::Entry {
+            pattern,
+            keywords,
+            meaning,
+            ..
+        } in entries
+        {
+            let spec = PatternSpec {
+                regex: &pattern,
+                ignore_case: Kind::Signals.ignores_case(),
+                keywords: &keywords,
+            };
+            match (scanner.add(&spec, &EventSet::any()), meaning) {
+                (Ok(id), Meaning::RequestsSystemInfo) => patterns.system_info.push(id),
+                (Ok(id), _) => patterns.capability_change.push(id),
+                (Err(error), _) => {
+                    diagnostics.error(Place::default(), format!("signal `{pattern}`: {error}"));
+                }
+            }
+            patterns.sources.push(pattern);
+        }
+        patterns
+    }
+}
+
+/// Walks JSON and scans every string and member name in it.
+struct Walk<'w, 'e> {
+    scanner: &'w Scanner,
+    event_type: &'w EventType,
+    pointer: String,
+    leaves: &'w mut Vec<Leaf<'e>>,
+}
+
+impl<'e> Walk<'_, 'e> {
+    fn members(&mut self, members: &'e Map<String, Value>) {
+        for (name, value) in members {
+            let parent = self.pointer.len();
+            push_pointer(&mut self.pointer, name);
+            self.text(name, "#");
+            self.value(value);
+            self.pointer.truncate(parent);
+        }
+    }
+
+    fn value(&mut self, value: &'e Value) {
+        match value {
+            Value::String(text) => self.text(text, ""),
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let parent = self.pointer.len();
+                    push_pointer(&mut self.pointer, &index.to_string());
+                    self.value(item);
+                    self.pointer.truncate(parent);
+                }
+            }
+            Value::Object(members) => self.members(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &'e str, prefix: &str) {
+        let candidates = self.scanner.scan(text, self.event_type);
+        if !candidates.is_empty() {
+            self.leaves.push(Leaf {
+                path: format!("{prefix}{}", self.pointer),
+                text,
+                candidates,
+            });
+        }
+    }
+}
+
+fn text_bytes<'v>(members: impl Iterator<Item = (&'v String, &'v Value)>) -> usize {
+    members
+        .map(|(name, value)| name.len() + value_bytes(value))
+        .sum()
+}
+
+fn value_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(value_bytes).sum(),
+        Value::Object(members) => text_bytes(members.iter()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}

@@ -1,0 +1,396 @@
+//! Applying redactions, to text and to JSON.
+//!
+//! Spans are bytes inside the scanner and code points in a [`RedactionSpec`]; this module holds both
+//! conversions and everything that replaces text.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use crate::decision::RedactionSpec;
+use crate::event::{Event, EventType};
+
+/// A redaction that names a place the event does not have. What cannot be redacted must not pass.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("redaction path `{path}` names nothing in this event: withhold the event instead")]
+pub struct RedactError {
+    /// The path as given.
+    pub path: String,
+}
+
+/// Joins overlapping spans and drops what a larger span covers, path by path: `text` first, then
+/// pointers in order. A joined span keeps the replacement and entity of the one that starts first.
+pub fn merge(redactions: impl IntoIterator<Item = RedactionSpec>) -> Vec<RedactionSpec> {
+    let mut sorted: Vec<RedactionSpec> = redactions
+        .into_iter()
+        .filter(|spec| start(spec) < end(spec))
+        .collect();
+    sorted.sort_by(|a, b| {
+        let order = |spec: &RedactionSpec| (spec.path != RedactionSpec::TEXT, start(spec));
+        (order(a).0, &a.path, order(a).1)
+            .cmp(&(order(b).0, &b.path, order(b).1))
+            .then(end(b).cmp(&end(a)))
+    });
+    let mut merged: Vec<RedactionSpec> = Vec::with_capacity(sorted.len());
+    for spec in sorted {
+        match merged.last_mut() {
+            Some(last) if last.path == spec.path && start(&spec) < end(last) => {
+                if end(last) < end(&spec) {
+                    last.end_offset = spec.end_offset;
+                }
+            }
+            _ => merged.push(spec),
+        }
+    }
+    merged
+}
+
+/// The text with the redactions of its `path` applied. Overlaps are joined first; offsets past the
+/// end mean the end.
+pub fn redact_text<'t>(text: &'t str, path: &str, redactions: &[RedactionSpec]) -> Cow<'t, str> {
+    let mine = merge(redactions.iter().filter(|spec| spec.path == path).cloned());
+    if mine.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut cursor = Cursor::new(text);
+    let mut copied = 0;
+    for spec in &mine {
+        let from = cursor.byte_of(start(spec));
+        let to = cursor.byte_of(end(spec));
+        if from == to {
+            continue;
+        }
+        out.push_str(&text[copied..from]);
+        out.push_str(&spec.replacement);
+        copied = to;
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
+}
+
+/// Applies redactions to the event: its text, and strings inside its structured part.
+///
+/// JSON stays JSON, because only whole strings are rewritten. A pointer to something that is not a
+/// string replaces it whole. A path `#/a/b` means the *name* of the member at `/a/b`.
+pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(), RedactError> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut values: Vec<&str> = Vec::new();
+    for spec in redactions {
+        let list = match &*spec.path {
+            RedactionSpec::TEXT => continue,
+            path if path.starts_with('#') => &mut names,
+            _ => &mut values,
+        };
+        if !list.contains(&&*spec.path) {
+            list.push(&spec.path);
+        }
+    }
+    if let Some(text) = &event.text_content
+        && let Cow::Owned(redacted) = redact_text(text, RedactionSpec::TEXT, redactions)
+    {
+        event.text_content = Some(redacted);
+    } else if event.text_content.is_none() && redactions.iter().any(is_text) {
+        return Err(not_found(RedactionSpec::TEXT));
+    }
+    for path in values {
+        let value = structured_mut(event, path).ok_or_else(|| not_found(path))?;
+        *value = match &*value {
+            Value::String(text) => Value::String(redact_text(text, path, redactions).into_owned()),
+            _ => Value::String(
+                redactions
+                    .iter()
+                    .find(|spec| spec.path == path)
+                    .map(|spec| spec.replacement.to_string())
+                    .unwrap_or_default(),
+            ),
+        };
+    }
+    // Deepest names first, so that renaming one does not move another.
+    names.sort_by_key(|path| std::cmp::Reverse(path.len()));
+    for path in names {
+        rename(event, path, redactions).ok_or_else(|| not_found(path))?;
+    }
+    Ok(())
+}
+
+/// Turns byte offsets into code-point offsets and back, walking the text once for ascending
+/// offsets.
+#[derive(Debug)]
+pub(crate) struct Cursor<'t> {
+    text: &'t str,
+    ascii: bool,
+    byte: usize,
+    code_point: usize,
+}
+
+impl<'t> Cursor<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            ascii: text.is_ascii(),
+            byte: 0,
+            code_point: 0,
+        }
+    }
+
+    /// The code point that starts at this byte.
+    pub(crate) fn code_point_of(&mut self, byte: usize) -> usize {
+        if self.ascii {
+            return byte;
+        }
+        if byte < self.byte {
+            (self.byte, self.code_point) = (0, 0);
+        }
+        self.code_point += self.text[self.byte..byte].chars().count();
+        self.byte = byte;
+        self.code_point
+    }
+
+    /// The byte at which this code point starts, or the end.
+    fn byte_of(&mut self, code_point: usize) -> usize {
+        if self.ascii {
+            return code_point.min(self.text.len());
+        }
+        if code_point < self.code_point {
+            (self.byte, self.code_point) = (0, 0);
+        }
+        for c in self.text[self.byte..].chars() {
+            if self.code_point == code_point {
+                break;
+            }
+            self.byte += c.len_utf8();
+            self.code_point += 1;
+        }
+        self.byte
+    }
+}
+
+/// Adds one member to a JSON Pointer.
+pub(crate) fn push_pointer(pointer: &mut String, member: &str) {
+    pointer.push('/');
+    for c in member.chars() {
+        match c {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            _ => pointer.push(c),
+        }
+    }
+}
+
+fn start(spec: &RedactionSpec) -> usize {
+    spec.start_offset.unwrap_or(0)
+}
+
+fn end(spec: &RedactionSpec) -> usize {
+    spec.end_offset.unwrap_or(usize::MAX)
+}
+
+fn is_text(spec: &RedactionSpec) -> bool {
+    spec.path == RedactionSpec::TEXT
+}
+
+fn not_found(path: &str) -> RedactError {
+    RedactError {
+        path: path.to_owned(),
+    }
+}
+
+fn structured_mut<'e>(event: &'e mut Event, pointer: &str) -> Option<&'e mut Value> {
+    if event.event_type == EventType::ToolCallResult {
+        return event.payload.get_mut("result")?.pointer_mut(pointer);
+    }
+    let (first, rest) = split_first(pointer)?;
+    event.tool_args.as_mut()?.get_mut(&first)?.pointer_mut(rest)
+}
+
+fn rename(event: &mut Event, path: &str, redactions: &[RedactionSpec]) -> Option<()> {
+    let pointer = path.strip_prefix('#')?;
+    let (parent, member) = pointer.rsplit_once('/')?;
+    let member = unescape(member);
+    let object: &mut Map<String, Value> =
+        if parent.is_empty() && event.event_type != EventType::ToolCallResult {
+            event.tool_args.as_mut()?
+        } else {
+            structured_mut(event, parent)?.as_object_mut()?
+        };
+    let value = object.remove(&member)?;
+    let mut renamed = redact_text(&member, path, redactions).into_owned();
+    // Two members can be redacted to the same name; neither may swallow the other.
+    while object.contains_key(&renamed) {
+        renamed.push('_');
+    }
+    object.insert(renamed, value);
+    Some(())
+}
+
+fn split_first(pointer: &str) -> Option<(String, &str)> {
+    let rest = pointer.strip_prefix('/')?;
+    let (first, _) = rest.split_once('/').unwrap_or((rest, ""));
+    Some((unescape(first), &rest[first.len()..]))
+}
+
+fn unescape(member: &str) -> String {
+    member.replace("~1", "/").replace("~0", "~")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn spec(
+        path: &str,
+        span: impl Into<Option<(usize, usize)>>,
+        replacement: &str,
+    ) -> RedactionSpec {
+        let span = span.into();
+        RedactionSpec {
+            path: path.to_owned().into(),
+            replacement: replacement.to_owned().into(),
+            entity_type: None,
+            start_offset: span.map(|(start, _)| start),
+            end_offset: span.map(|(_, end)| end),
+        }
+    }
+
+    #[test]
+    fn spans_count_code_points() {
+        let text = "é🔑secret漢";
+        let redacted = redact_text(text, "text", &[spec("text", (2, 8), "[S]")]);
+        assert_eq!(redacted, "é🔑[S]漢");
+    }
+
+    #[test]
+    fn overlaps_are_joined_and_the_first_names_the_result() {
+        let specs = [
+            spec("text", (4, 8), "[B]"),
+            spec("text", (2, 6), "[A]"),
+            spec("text", (8, 9), "[C]"),
+            spec("text", (5, 5), "[nothing]"),
+        ];
+        assert_eq!(
+            merge(specs.clone()),
+            [spec("text", (2, 8), "[A]"), spec("text", (8, 9), "[C]")]
+        );
+        assert_eq!(redact_text("0123456789", "text", &specs), "01[A][C]9");
+    }
+
+    #[test]
+    fn a_span_without_offsets_takes_the_whole_string() {
+        let specs = [spec("text", (1, 2), "[A]"), spec("text", None, "[ALL]")];
+        assert_eq!(redact_text("abc", "text", &specs), "[ALL]");
+    }
+
+    #[test]
+    fn offsets_past_the_end_mean_the_end() {
+        assert_eq!(
+            redact_text("abc", "text", &[spec("text", (1, 99), "*")]),
+            "a*"
+        );
+        assert_eq!(
+            redact_text("abc", "text", &[spec("text", (7, 99), "*")]),
+            "abc"
+        );
+    }
+
+    #[test]
+    fn json_strings_are_redacted_in_place_and_json_stays_json() {
+        let mut event = Event::new(EventType::ToolCallResult, "r");
+        event.payload.insert(
+            "result".into(),
+            json!({"a/b": ["x", "key=\"SECRET\"\n"], "n": 42, "SECRET": {"in": "SECRET"}}),
+        );
+        redact_event(
+            &mut event,
+            &[
+                spec("/a~1b/1", (5, 11), "[\"quoted\"]"),
+                spec("/n", None, "[N]"),
+                spec("/SECRET/in", (0, 6), "[V]"),
+                spec("#/SECRET", (0, 6), "[K]"),
+            ],
+        )
+        .unwrap();
+        let result = &event.payload["result"];
+        assert_eq!(
+            result,
+            &json!({"a/b": ["x", "key=\"[\"quoted\"]\"\n"], "n": "[N]", "[K]": {"in": "[V]"}})
+        );
+        let text = serde_json::to_string(result).unwrap();
+        assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), result);
+    }
+
+    #[test]
+    fn tool_arguments_are_redacted_too() {
+        let args = json!({"headers": {"auth": "Bearer SECRET"}, "k1": 1, "k2": 2});
+        let mut event = Event::tool_call_start("r", "http", args.as_object().unwrap().clone());
+        redact_event(
+            &mut event,
+            &[
+                spec("/headers/auth", (7, 13), "[S]"),
+                spec("#/k1", None, "k"),
+                spec("#/k2", None, "k"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(
+            Value::Object(event.tool_args.unwrap()),
+            json!({"headers": {"auth": "Bearer [S]"}, "k": 1, "k_": 2})
+        );
+    }
+
+    #[test]
+    fn a_redaction_that_finds_nothing_to_redact_is_an_error() {
+        for path in ["/nowhere", "nonsense", "#/nowhere", "#", "text", ""] {
+            let mut event = Event::tool_call_start("r", "t", Map::new());
+            let error = redact_event(&mut event, &[spec(path, (0, 1), "*")]).unwrap_err();
+            assert_eq!(error.path, path);
+        }
+    }
+
+    fn specs() -> impl Strategy<Value = Vec<RedactionSpec>> {
+        prop::collection::vec((0usize..30, 0usize..12), 0..8).prop_map(|spans| {
+            spans
+                .into_iter()
+                .map(|(start, len)| spec("text", (start, start + len), "*"))
+                .collect()
+        })
+    }
+
+    proptest! {
+        /// Whatever the spans, what they cover is gone and what they do not cover is there.
+        #[test]
+        fn redaction_leaves_no_covered_character(text in "[a-zé漢🔑]{0,30}", specs in specs()) {
+            let redacted = redact_text(&text, "text", &specs);
+            let kept: String = text
+                .chars()
+                .enumerate()
+                .filter(|(i, _)| !specs.iter().any(|s| start(s) <= *i && *i < end(s)))
+                .map(|(_, c)| c)
+                .collect();
+            prop_assert_eq!(redacted.replace('*', ""), kept);
+        }
+
+        /// Merging first changes nothing, and merging twice changes nothing more.
+        #[test]
+        fn merged_redactions_equal_the_originals(text in "[a-zé漢🔑]{0,30}", specs in specs()) {
+            let merged = merge(specs.clone());
+            prop_assert_eq!(redact_text(&text, "text", &merged), redact_text(&text, "text", &specs));
+            prop_assert_eq!(merge(merged.clone()), merged);
+        }
+
+        /// Disjoint spans applied one by one, last first, give the same as all at once.
+        #[test]
+        fn merged_redactions_equal_sequential_application(text in "[a-zé漢🔑]{0,30}", specs in specs()) {
+            let merged = merge(specs);
+            let mut sequential = text.clone();
+            for one in merged.iter().rev() {
+                if start(one) < text.chars().count() {
+                    sequential = redact_text(&sequential, "text", std::slice::from_ref(one)).into_owned();
+                }
+            }
+            prop_assert_eq!(redact_text(&text, "text", &merged), sequential);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
+    documented,
+};
+use crate::decision::{Action, Decision, PauseSpec, RuleCost, RuleId, Severity, StopSpec};
+use crate::detectors::{self, Kind, Meaning};
+use crate::event::EventType;
+use crate::intent::JailbreakIntent;
+use crate::pack::diagnostic::{Diagnostics, Place};
+use crate::pack::read_families;
+use crate::pack::yaml::{self, MapReader, Node, Yaml};
+use crate::scan::{EventSet, PatternId, PatternSpec};
+
+documented! {
+    /// Acts on unambiguous attacks on the agent's instructions.
+    ///
+    /// Each pattern has an intent, and the intent decides (RFC-001 appendix A):
+    ///
+    /// | intent | judged on | action | effects |
+    /// |---|---|---|---|
+    /// | `jb_override`, `exfil_prompt`, `tool_escalation` | `llm_before` | STOP | `flag_trajectory`, `increment_strike` |
+    /// | `social_engineering` | `llm_before` | PAUSE | `flag_trajectory` |
+    /// | `indirect_injection` | `tool_call_result` | REDACT the match | `flag_trajectory` |
+    ///
+    /// If several patterns match, the strongest action decides, then the first pattern in the list.
+    /// Severity critical; case is ignored.
+    ///
+    /// ## Configuration
+    ///
+    /// - `families`: detector families to look for. Default: `[rfc]`.
+    /// - `patterns`: your own, as a list of `{pattern, intent}` (or `[pattern, intent]`). They come
+    ///   after the families.
+    ///
+    /// With `events` on the rule, every pattern is judged on those events instead.
+    ///
+    /// ## Example
+    ///
+    /// ```yaml
+    /// sync_rules:
+    ///   - id: injection-patterns
+    ///     config:
+    ///       patterns:
+    ///         - pattern: 'i am your developer'
+    ///           intent: social_engineering
+    /// ```
+    #[derive(Debug, Clone, PartialEq, Serialize)]
+    pub struct InjectionPatterns {
+        /// What to look for, in order.
+        pub patterns: Vec<AttackPattern>,
+    }
+}
+
+/// One attack to look for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AttackPattern {
+    /// The regular expression; case is ignored.
+    pub regex: String,
+    /// What a match is trying to do.
+    pub intent: JailbreakIntent,
+    /// Literals of which every match contains one; empty to have them worked out.
+    pub keywords: Vec<String>,
+    /// Where it was configured.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+impl InjectionPatterns {
+    pub(super) const SPEC: RuleSpec = RuleSpec {
+        id: "injection-patterns",
+        version: "1.0.0",
+        cost: RuleCost::Fast,
+        events: || EventSet::from_iter([EventType::LlmBefore]),
+        doc: Self::DOC,
+        read: Self::read,
+    };
+
+    fn of_families(families: &[String], place: Place, d: &mut Diagnostics) -> Self {
+        let entries = read_families(Kind::Injection, families, place, d);
+        let patterns = entries
+            .into_iter()
+            .filter_map(|entry| match entry.meaning {
+                Meaning::Intent(intent) => Some(AttackPattern {
+                    regex: entry.pattern,
+                    intent,
+                    keywords: entry.keywords,
+                    place,
+                }),
+                _ => None,
+            })
+            .collect();
+        Self { patterns }
+    }
+
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the signature of every rule's reader"
+    )]
+    fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
+        let place = config.place();
+        let families = config
+            .texts("families", d)
+            .unwrap_or_else(|| vec!["rfc".to_owned()]);
+        let mut settings = Self::of_families(&families, place, d);
+        for node in config.list("patterns", d).unwrap_or_default() {
+            settings.patterns.extend(read_pattern(node, d));
+        }
+        Some(RuleSettings::InjectionPatterns(settings))
+    }
+
+    pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
+        let mut events = compiler.events.clone().unwrap_or_default();
+        let mut patterns = Vec::new();
+        for pattern in &self.patterns {
+            let judged_on = compiler.events_or(|| default_events(pattern.intent));
+            events.extend(&judged_on);
+            let spec = PatternSpec {
+                regex: &pattern.regex,
+                ignore_case: Kind::Injection.ignores_case(),
+                keywords: &pattern.keywords,
+            };
+            if let Some(id) = compiler.pattern(&spec, &judged_on, pattern.place) {
+                patterns.push((id, pattern.intent, judged_on));
+            }
+        }
+        Compiled {
+            events,
+            body: Body::Inline(Box::new(CompiledInjection {
+                id: compiler.id.clone(),
+                patterns,
+            })),
+        }
+    }
+}
+
+impl Default for InjectionPatterns {
+    /// RFC-001's patterns.
+    fn default() -> Self {
+        let mut diagnostics = Diagnostics::default();
+        Self::of_families(&["rfc".to_owned()], Place::default(), &mut diagnostics)
+    }
+}
+
+fn default_events(intent: JailbreakIntent) -> EventSet {
+    EventSet::from_iter([match intent {
+        JailbreakIntent::IndirectInjection => EventType::ToolCallResult,
+        _ => EventType::LlmBefore,
+    }])
+}
+
+fn read_pattern(node: &Node, d: &mut Diagnostics) -> Option<AttackPattern> {
+    let (regex, intent) = match &node.yaml {
+        Yaml::List(pair) => {
+            let [regex, intent] = pair.as_slice() else {
+                d.error(
+                    node.place,
+                    "a pattern is a pair: [regular expression, intent]",
+                );
+                return None;
+            };
+            (regex, intent)
+        }
+        _ => {
+            let mut map = MapReader::open(node, "a pattern", d)?;
+            let regex = map.require("pattern", d);
+            let intent = map.require("intent", d);
+            map.finish(d);
+            (regex?, intent?)
+        }
+    };
+    Some(AttackPattern {
+        regex: yaml::text(regex, "pattern", d)?.to_owned(),
+        intent: detectors::intent(intent, d)?,
+        keywords: Vec::new(),
+        place: regex.place,
+    })
+}
+
+const INDIRECT: Label = Label {
+    entity_type: Cow::Borrowed("INDIRECT_INJECTION"),
+    replacement: Cow::Borrowed("[REMOVED: instructions in retrieved content]"),
+};
+
+struct CompiledInjection {
+    id: RuleId,
+    patterns: Vec<(PatternId, JailbreakIntent, EventSet)>,
+}
+
+impl InlineRule for CompiledInjection {
+    fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
+        let event_type = &subject.input.event.event_type;
+        let mut strongest: Option<(Action, JailbreakIntent, String)> = None;
+        let mut redactions = Vec::new();
+        for (id, intent, events) in &self.patterns {
+            // The scan keeps a pattern that two rules share if either wants this event.
+            if !events.contains(event_type) {
+                continue;
+            }
+            let Some((text, range)) = subject.find(*id) else {
+                continue;
+            };
+            let action = intent.default_action();
+            if action == Action::Redact {
+                subject.redactions(*id, &INDIRECT, &mut redactions);
+            }
+            if strongest
+                .as_ref()
+                .is_none_or(|(known, _, _)| *known < action)
+            {
+                strongest = Some((action, *intent, text[range].chars().take(50).collect()));
+            }
+        }
+        Ok(strongest.map(|(action, intent, excerpt)| Decision {
+            redactions,
+            ..self.decide(action, intent, &excerpt)
+        }))
+    }
+}
+
+impl CompiledInjection {
+    fn decide(&self, action: Action, intent: JailbreakIntent, excerpt: &str) -> Decision {
+        let id = self.id.clone();
+        let name = intent.as_str();
+        let reason = format!("Jailbreak pattern [{name}]: '{excerpt}'");
+        let mut decision = match action {
+            Action::Redact => Decision::redact(id, reason, Vec::new()),
+            Action::Pause => {
+                let pause = PauseSpec {
+                    prompt: format!(
+                        "The request may be social engineering: '{excerpt}'. Continue?"
+                    ),
+                    ..PauseSpec::default()
+                };
+                Decision::pause(id, reason, pause)
+            }
+            _ => {
+                let stop = StopSpec {
+                    user_message: Cow::Borrowed("I can't process that request."),
+                    ..StopSpec::code(intent.error_code())
+                };
+                Decision::stop(id, reason, stop)
+            }
+        };
+        decision.classifier_result = Some(Map::from_iter([
+            ("intent".to_owned(), Value::from(name)),
+            ("method".to_owned(), Value::from("regex")),
+        ]));
+        decision
+            .with_severity(Severity::Critical)
+            .with_confidence(1.0)
+            .with_effects(intent.default_effects().iter().copied())
+    }
+}

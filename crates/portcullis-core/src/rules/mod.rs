@@ -1,0 +1,357 @@
+//! Rules: what judges an event.
+//!
+//! A fast rule is a plain function of a borrowed [`Subject`]. Built-in rules run inline and share
+//! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
+//! behind a deadline of its own, because nobody can promise that it returns.
+
+mod expression;
+mod injection_patterns;
+mod schema_validation;
+mod secret_redaction;
+mod tool_allowlist;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde::Serialize;
+
+pub use expression::{Expression, Verdict};
+pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use schema_validation::SchemaValidation;
+pub use secret_redaction::{SecretPattern, SecretRedaction};
+pub use tool_allowlist::ToolAllowlist;
+
+use crate::decision::{Decision, RedactionSpec, RuleCost, RuleId, Severity};
+use crate::event::{Context, Event, EventType};
+use crate::pack::diagnostic::{Diagnostics, Place};
+use crate::pack::yaml::MapReader;
+use crate::redact::Cursor;
+use crate::scan::{Candidates, EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::snapshot::ContextSnapshot;
+
+/// Everything a rule may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleInput<'e> {
+    /// What is about to happen.
+    pub event: &'e Event,
+    /// What is known of the run.
+    pub context: &'e Context,
+    /// The event described for rules and classifiers.
+    pub snapshot: &'e ContextSnapshot<'e>,
+}
+
+/// Why a rule could not judge. The gate fails closed on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RuleError(pub String);
+
+/// What a rule says of itself (RFC-001 §3.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleInfo {
+    /// Unique in a policy.
+    pub id: RuleId,
+    /// Its version.
+    pub version: Cow<'static, str>,
+    /// What it judges.
+    pub events: EventSet,
+    /// How bad its findings are.
+    pub severity: Severity,
+}
+
+/// A fast rule from outside this crate. Deep rules are the runtime's `DeepRule`.
+///
+/// It runs on a thread of its own: one that fails, panics or does not return within
+/// `gateway.sync.timeout_ms` counts as a STOP, and never holds up the gate.
+pub trait Rule: Send + Sync + 'static {
+    /// What it is. Asked once, when the policy is compiled.
+    fn info(&self) -> RuleInfo;
+
+    /// `None` if it has nothing to say.
+    fn evaluate(&self, input: &RuleInput<'_>) -> Result<Option<Decision>, RuleError>;
+}
+
+/// A built-in rule, compiled: trusted to return in time linear in the event.
+pub(crate) trait InlineRule: Send + Sync {
+    fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError>;
+}
+
+/// An event with its snapshot and the result of the scan: what built-in rules judge.
+#[derive(Debug)]
+pub struct Subject<'e> {
+    pub(crate) input: RuleInput<'e>,
+    pub(crate) scanner: &'e Scanner,
+    pub(crate) scan: &'e EventScan<'e>,
+}
+
+/// What the scan of an event found worth a closer look.
+#[derive(Debug)]
+pub struct EventScan<'e> {
+    pub(crate) text: Candidates,
+    /// Strings of the structured part that some pattern may match.
+    pub(crate) leaves: Vec<Leaf<'e>>,
+}
+
+/// What a redaction calls what it replaces.
+pub(crate) struct Label {
+    pub(crate) entity_type: Cow<'static, str>,
+    pub(crate) replacement: Cow<'static, str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Leaf<'e> {
+    /// As in a redaction: a JSON Pointer, with `#` before it if the text is a member's name.
+    pub(crate) path: String,
+    pub(crate) text: &'e str,
+    pub(crate) candidates: Candidates,
+}
+
+impl<'e> Subject<'e> {
+    /// The places where a pattern may match: path, text.
+    fn places(&self, id: PatternId) -> impl Iterator<Item = (&str, &'e str)> {
+        let text = self
+            .scan
+            .text
+            .contains(id)
+            .then(|| (RedactionSpec::TEXT, self.input.event.text()));
+        let leaves = self
+            .scan
+            .leaves
+            .iter()
+            .filter(move |leaf| leaf.candidates.contains(id))
+            .map(|leaf| (&*leaf.path, leaf.text));
+        text.into_iter().chain(leaves)
+    }
+
+    /// The first match of a pattern.
+    pub(crate) fn find(&self, id: PatternId) -> Option<(&'e str, Range<usize>)> {
+        self.places(id)
+            .find_map(|(_, text)| self.scanner.find(id, text).map(|range| (text, range)))
+    }
+
+    /// A redaction for every match of a pattern.
+    pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
+        for (path, text) in self.places(id) {
+            let path: Cow<'static, str> = if path == RedactionSpec::TEXT {
+                Cow::Borrowed(RedactionSpec::TEXT)
+            } else {
+                Cow::Owned(path.to_owned())
+            };
+            let mut cursor = Cursor::new(text);
+            self.scanner.find_all(id, text, |range| {
+                into.push(RedactionSpec {
+                    path: path.clone(),
+                    replacement: label.replacement.clone(),
+                    entity_type: Some(label.entity_type.clone()),
+                    start_offset: Some(cursor.code_point_of(range.start)),
+                    end_offset: Some(cursor.code_point_of(range.end)),
+                });
+            });
+        }
+    }
+}
+
+/// A kind of rule that packs can use.
+pub struct RuleSpec {
+    /// Its name in packs.
+    pub id: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Where it runs.
+    pub cost: RuleCost,
+    /// What it judges unless a pack says otherwise.
+    pub events: fn() -> EventSet,
+    /// Its reference page, Markdown. The first line is a summary.
+    pub doc: &'static str,
+    pub(crate) read: fn(&mut MapReader<'_>, &mut Diagnostics) -> Option<RuleSettings>,
+}
+
+impl RuleSpec {
+    /// The first line of its reference page.
+    pub fn summary(&self) -> &'static str {
+        self.doc.trim_start().lines().next().unwrap_or_default()
+    }
+
+    /// The whole reference page, without the leading blanks of doc comments.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        for line in self.doc.lines() {
+            page.push_str(line.strip_prefix(' ').unwrap_or(line));
+            page.push('\n');
+        }
+        page
+    }
+}
+
+/// Every built-in fast rule, in the order they are documented.
+pub const BUILT_IN: &[RuleSpec] = &[
+    ToolAllowlist::SPEC,
+    SecretRedaction::SPEC,
+    InjectionPatterns::SPEC,
+    SchemaValidation::SPEC,
+    Expression::SPEC,
+];
+
+/// Deep rules that a pack may name. Each needs a model or a service behind it; until one is
+/// registered the rule counts as unavailable.
+pub const KNOWN_DEEP: &[DeepSpec] = &[DeepSpec {
+    id: "hf-jailbreak",
+    events: || EventSet::from_iter([EventType::LlmBefore]),
+}];
+
+/// A deep rule that packs can name before anybody registers it.
+pub struct DeepSpec {
+    /// Its name.
+    pub id: &'static str,
+    /// What it judges.
+    pub events: fn() -> EventSet,
+}
+
+/// The settings of a built-in rule: what a pack's `config` becomes, and what code builds directly.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum RuleSettings {
+    /// `tool-allowlist`
+    ToolAllowlist(ToolAllowlist),
+    /// `secret-redaction`
+    SecretRedaction(SecretRedaction),
+    /// `injection-patterns`
+    InjectionPatterns(InjectionPatterns),
+    /// `schema-validation`
+    SchemaValidation(SchemaValidation),
+    /// `expression`
+    Expression(Expression),
+}
+
+/// What a built-in rule compiles to.
+pub(crate) struct Compiled {
+    pub(crate) events: EventSet,
+    pub(crate) body: Body,
+}
+
+pub(crate) enum Body {
+    /// Linear in the event: runs where the caller is.
+    Inline(Box<dyn InlineRule>),
+    /// Anything else: runs behind a deadline.
+    Fenced(std::sync::Arc<dyn Rule>),
+}
+
+/// What a built-in rule compiles with.
+pub(crate) struct RuleCompiler<'c> {
+    pub(crate) id: RuleId,
+    /// The pack's `events`, which replace the rule's own.
+    pub(crate) events: Option<EventSet>,
+    pub(crate) scanner: &'c mut ScannerBuilder,
+    pub(crate) diagnostics: &'c mut Diagnostics,
+}
+
+impl RuleCompiler<'_> {
+    fn events_or(&self, default: impl FnOnce() -> EventSet) -> EventSet {
+        self.events.clone().unwrap_or_else(default)
+    }
+
+    fn pattern(
+        &mut self,
+        spec: &PatternSpec<'_>,
+        events: &EventSet,
+        place: Place,
+    ) -> Option<PatternId> {
+        match self.scanner.add(spec, events) {
+            Ok(id) => Some(id),
+            Err(error) => {
+                self.diagnostics
+                    .error(place, format!("pattern `{}`: {error}", spec.regex));
+                None
+            }
+        }
+    }
+}
+
+impl RuleSettings {
+    /// The built-in rule that these are settings of.
+    pub fn spec(&self) -> &'static RuleSpec {
+        let index = match self {
+            Self::ToolAllowlist(_) => 0,
+            Self::SecretRedaction(_) => 1,
+            Self::InjectionPatterns(_) => 2,
+            Self::SchemaValidation(_) => 3,
+            Self::Expression(_) => 4,
+        };
+        &BUILT_IN[index]
+    }
+
+    /// Problems are noted in the compiler's diagnostics.
+    pub(crate) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
+        match self {
+            Self::ToolAllowlist(settings) => settings.compile(compiler),
+            Self::SecretRedaction(settings) => settings.compile(compiler),
+            Self::InjectionPatterns(settings) => settings.compile(compiler),
+            Self::SchemaValidation(settings) => settings.compile(compiler),
+            Self::Expression(settings) => settings.compile(compiler),
+        }
+    }
+}
+
+/// Declares a rule's settings type and keeps its doc comment as a constant: the reference page that
+/// `portcullis rule explain` prints is the one that rustdoc shows.
+macro_rules! documented {
+    ($(#[doc = $doc:literal])+ #[derive($($derive:ident),+)] pub struct $name:ident $body:tt) => {
+        $(#[doc = $doc])+
+        #[derive($($derive),+)]
+        pub struct $name $body
+
+        impl $name {
+            pub(crate) const DOC: &'static str = concat!($($doc, "\n"),+);
+        }
+    };
+}
+pub(crate) use documented;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_registry_is_in_order_and_documented() {
+        let mut seen = HashSet::new();
+        for spec in BUILT_IN {
+            assert!(seen.insert(spec.id), "{} is there twice", spec.id);
+            assert!(
+                spec.summary().trim().ends_with('.'),
+                "{} needs a summary",
+                spec.id
+            );
+            for heading in ["## Configuration", "## Example"] {
+                assert!(
+                    spec.page().contains(heading),
+                    "{} has no `{heading}`",
+                    spec.id
+                );
+            }
+        }
+        for (settings, id) in [
+            (
+                RuleSettings::ToolAllowlist(ToolAllowlist::default()),
+                "tool-allowlist",
+            ),
+            (
+                RuleSettings::SecretRedaction(SecretRedaction::default()),
+                "secret-redaction",
+            ),
+            (
+                RuleSettings::InjectionPatterns(InjectionPatterns::default()),
+                "injection-patterns",
+            ),
+            (
+                RuleSettings::SchemaValidation(SchemaValidation::default()),
+                "schema-validation",
+            ),
+            (
+                RuleSettings::Expression(Expression::new("true")),
+                "expression",
+            ),
+        ] {
+            assert_eq!(settings.spec().id, id);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Finds which of many literals occur in a text, in one pass.
+//!
+//! Every literal gives one four-byte window, its rarest. A bitmap says for each window of the text
+//! whether some literal has it. Windows are independent of each other, so the processor works on
+//! many at once, and the pass costs the same for ten literals as for a thousand. A window that is in
+//! the bitmap is looked up, and the literal compared in full, ignoring ASCII case.
+
+use super::literals::{self, WINDOW};
+
+/// 2^16 bits: 8 KiB, well inside the first-level cache.
+const BITMAP_WORDS: usize = 1 << 10;
+
+/// Bytes per step of the main loop.
+const STRIDE: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct LiteralFilter {
+    bitmap: Box<[u64; BITMAP_WORDS]>,
+    /// Sorted by window.
+    windows: Vec<Window>,
+    literals: Vec<Literal>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Window {
+    folded: u32,
+    literal: u32,
+}
+
+#[derive(Debug)]
+struct Literal {
+    /// Lower case where ASCII.
+    bytes: Box<[u8]>,
+    /// Where the window starts in the literal.
+    offset: usize,
+    patterns: Vec<u16>,
+}
+
+impl LiteralFilter {
+    /// A filter for the literals of each pattern in turn.
+    pub(super) fn new<'a>(patterns: impl Iterator<Item = &'a [String]>) -> Self {
+        let mut filter = Self {
+            bitmap: Box::new([0; BITMAP_WORDS]),
+            windows: Vec::new(),
+            literals: Vec::new(),
+        };
+        for (pattern, literals) in patterns.enumerate() {
+            for literal in literals {
+                filter.add(literal.as_bytes(), pattern as u16);
+            }
+        }
+        filter.windows.sort_unstable();
+        filter
+    }
+
+    fn add(&mut self, literal: &[u8], pattern: u16) {
+        if let Some(known) = self
+            .literals
+            .iter_mut()
+            .find(|known| *known.bytes == *literal)
+        {
+            if !known.patterns.contains(&pattern) {
+                known.patterns.push(pattern);
+            }
+            return;
+        }
+        let index = self.literals.len() as u32;
+        let offset = literals::rarest_window(literal);
+        let window = &literal[offset..literal.len().min(offset + WINDOW)];
+        let mut bytes = [0; WINDOW];
+        bytes[..window.len()].copy_from_slice(window);
+        // A literal of three bytes is followed by anything, the end of the text included.
+        let any_last = window.len() < WINDOW;
+        for last in 0..=u8::MAX {
+            if any_last {
+                bytes[WINDOW - 1] = last;
+            }
+            let folded = fold(u32::from_le_bytes(bytes));
+            let (word, bit) = slot(folded);
+            self.bitmap[word] |= 1 << bit;
+            let entry = Window {
+                folded,
+                literal: index,
+            };
+            if !self.windows.contains(&entry) {
+                self.windows.push(entry);
+            }
+            if !any_last {
+                break;
+            }
+        }
+        self.literals.push(Literal {
+            bytes: literal.into(),
+            offset,
+            patterns: vec![pattern],
+        });
+    }
+
+    /// Calls `found` with each pattern that has a literal in the text, perhaps more than once.
+    pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(u16)) {
+        if self.windows.is_empty() {
+            return;
+        }
+        let mut base = 0;
+        // Each step looks at the windows that start in its sixteen bytes; the last of them reach
+        // three bytes further.
+        while let Some(step) = text
+            .get(base..)
+            .and_then(<[u8]>::first_chunk::<{ STRIDE + WINDOW - 1 }>)
+        {
+            let mut hits = 0u32;
+            for i in 0..STRIDE {
+                let window = u32::from_le_bytes([step[i], step[i + 1], step[i + 2], step[i + 3]]);
+                let (word, bit) = slot(fold(window));
+                hits |= ((self.bitmap[word] >> bit) as u32 & 1) << i;
+            }
+            while hits != 0 {
+                self.check(text, base + hits.trailing_zeros() as usize, &mut found);
+                hits &= hits - 1;
+            }
+            base += STRIDE;
+        }
+        for start in base..text.len() {
+            let (word, bit) = slot(window_at(text, start));
+            if (self.bitmap[word] >> bit) & 1 != 0 {
+                self.check(text, start, &mut found);
+            }
+        }
+    }
+
+    #[cold]
+    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(u16)) {
+        let folded = window_at(text, start);
+        let first = self
+            .windows
+            .partition_point(|window| window.folded < folded);
+        for window in self.windows[first..]
+            .iter()
+            .take_while(|window| window.folded == folded)
+        {
+            let literal = &self.literals[window.literal as usize];
+            let present = start
+                .checked_sub(literal.offset)
+                .and_then(|from| text.get(from..from + literal.bytes.len()))
+                .is_some_and(|here| here.eq_ignore_ascii_case(&literal.bytes));
+            if present {
+                literal.patterns.iter().copied().for_each(&mut *found);
+            }
+        }
+    }
+}
+
+/// The window that starts here; past the end there are zeros.
+fn window_at(text: &[u8], start: usize) -> u32 {
+    let mut bytes = [0; WINDOW];
+    let here = &text[start..text.len().min(start + WINDOW)];
+    bytes[..here.len()].copy_from_slice(here);
+    fold(u32::from_le_bytes(bytes))
+}
+
+/// Makes upper and lower case ASCII letters equal, and some other pairs too, which does no harm in
+/// a filter.
+#[inline]
+const fn fold(window: u32) -> u32 {
+    window | 0x2020_2020
+}
+
+#[inline]
+const fn slot(folded: u32) -> (usize, u32) {
+    let hash = folded.wrapping_mul(0x9E37_79B1) >> 16;
+    ((hash >> 6) as usize, hash & 63)
+}

@@ -1,0 +1,232 @@
+//! Works out literals of which any match of a pattern must contain one.
+
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+/// The filter looks at this many bytes at a time.
+pub(super) const WINDOW: usize = 4;
+
+/// A shorter keyword occurs too often to be worth looking for.
+pub const MIN_KEYWORD_BYTES: usize = 3;
+
+/// At most so many literals stand for one place of a pattern.
+const MAX_VARIANTS: usize = 64;
+
+/// Longer literals say nothing more.
+const MAX_CHARS: usize = 12;
+
+/// Literals in lower case, and how often one of them is expected per byte of ordinary text.
+#[derive(Debug, Clone)]
+struct Required {
+    literals: Vec<String>,
+    cost: f64,
+}
+
+/// The cheapest set of literals that covers every match of the pattern. Empty if there is none.
+pub(super) fn required(hir: &Hir) -> Vec<String> {
+    best(hir, &cheapest_window)
+        .map(|required| required.literals)
+        .unwrap_or_default()
+}
+
+/// Whether every match contains one of the keywords; if so, the literals to look for. They can be
+/// more than the keywords: `k` also stands for the Kelvin sign when case is ignored.
+pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<String>> {
+    let lowered: Vec<Vec<char>> = keywords
+        .iter()
+        .map(|keyword| keyword.chars().map(|c| c.to_ascii_lowercase()).collect())
+        .collect();
+    best(hir, &|run| {
+        lowered
+            .iter()
+            .filter_map(|keyword| window_with(run, keyword))
+            .min_by(|a, b| a.cost.total_cmp(&b.cost))
+    })
+    .map(|required| required.literals)
+}
+
+/// Where the rarest window of a literal starts.
+pub(super) fn rarest_window(literal: &[u8]) -> usize {
+    (0..=literal.len().saturating_sub(WINDOW))
+        .min_by(|a, b| frequency(&literal[*a..]).total_cmp(&frequency(&literal[*b..])))
+        .unwrap_or_default()
+}
+
+/// One character of a pattern, as a list of what it can be; or a place where anything can stand.
+enum Item {
+    Choice(Vec<char>),
+    Gap(Option<Required>),
+}
+
+type Judge<'a> = &'a dyn Fn(&[Vec<char>]) -> Option<Required>;
+
+fn best(hir: &Hir, judge: Judge<'_>) -> Option<Required> {
+    let mut items = Vec::new();
+    flatten(hir, judge, &mut items);
+    let mut found: Vec<Required> = Vec::new();
+    let mut run: Vec<Vec<char>> = Vec::new();
+    for item in items {
+        match item {
+            Item::Choice(choice) => run.push(choice),
+            Item::Gap(required) => {
+                found.extend(judge(&run));
+                found.extend(required);
+                run.clear();
+            }
+        }
+    }
+    found.extend(judge(&run));
+    found.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost))
+}
+
+fn flatten(hir: &Hir, judge: Judge<'_>, items: &mut Vec<Item>) {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => {}
+        HirKind::Literal(literal) => match std::str::from_utf8(&literal.0) {
+            Ok(text) => items.extend(
+                text.chars()
+                    .map(|c| Item::Choice(vec![c.to_ascii_lowercase()])),
+            ),
+            Err(_) => items.push(Item::Gap(None)),
+        },
+        HirKind::Class(class) => items.push(match choices(class) {
+            Some(choice) => Item::Choice(choice),
+            None => Item::Gap(None),
+        }),
+        HirKind::Capture(capture) => flatten(&capture.sub, judge, items),
+        HirKind::Concat(parts) => parts.iter().for_each(|part| flatten(part, judge, items)),
+        HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
+            (0, _) => items.push(Item::Gap(None)),
+            (1, Some(1)) => flatten(&repetition.sub, judge, items),
+            // The first and the last round touch what is around them; between them, anything.
+            _ => {
+                flatten(&repetition.sub, judge, items);
+                items.push(Item::Gap(None));
+                flatten(&repetition.sub, judge, items);
+            }
+        },
+        HirKind::Alternation(branches) => {
+            let mut all: Option<Required> = Some(Required {
+                literals: Vec::new(),
+                cost: 0.0,
+            });
+            for branch in branches {
+                all = match (all, best(branch, judge)) {
+                    (Some(mut all), Some(one)) => {
+                        all.literals.extend(one.literals);
+                        all.cost += one.cost;
+                        Some(all)
+                    }
+                    _ => None,
+                };
+            }
+            items.push(Item::Gap(all));
+        }
+    }
+}
+
+/// The members of a small class, with ASCII case folded away.
+fn choices(class: &Class) -> Option<Vec<char>> {
+    let Class::Unicode(class) = class else {
+        return None;
+    };
+    let mut members = Vec::new();
+    for range in class.iter() {
+        for c in range.start()..=range.end() {
+            members.push(c.to_ascii_lowercase());
+            if members.len() > 2 * MAX_VARIANTS {
+                return None;
+            }
+        }
+    }
+    members.sort_unstable();
+    members.dedup();
+    (!members.is_empty() && members.len() <= MAX_VARIANTS).then_some(members)
+}
+
+fn cheapest_window(run: &[Vec<char>]) -> Option<Required> {
+    let mut cheapest: Option<Required> = None;
+    for start in 0..run.len() {
+        for end in start + 1..=run.len().min(start + MAX_CHARS) {
+            let Some(required) = expand(&run[start..end]) else {
+                break;
+            };
+            let better = cheapest
+                .as_ref()
+                .is_none_or(|cheapest| required.cost < cheapest.cost);
+            if better && long_enough(&required) {
+                cheapest = Some(required);
+            }
+        }
+    }
+    cheapest
+}
+
+fn window_with(run: &[Vec<char>], keyword: &[char]) -> Option<Required> {
+    run.windows(keyword.len())
+        .filter(|window| {
+            window
+                .iter()
+                .zip(keyword)
+                .all(|(choice, wanted)| choice.contains(wanted) && choice.len() <= 3)
+        })
+        .filter_map(expand)
+        .find(long_enough)
+}
+
+fn long_enough(required: &Required) -> bool {
+    required
+        .literals
+        .iter()
+        .all(|literal| literal.len() >= MIN_KEYWORD_BYTES)
+}
+
+/// Every text that a run of choices can be, unless there are too many.
+fn expand(run: &[Vec<char>]) -> Option<Required> {
+    let mut literals = vec![String::new()];
+    for choice in run {
+        if literals.len() * choice.len() > MAX_VARIANTS {
+            return None;
+        }
+        literals = literals
+            .iter()
+            .flat_map(|prefix| {
+                choice.iter().map(move |c| {
+                    let mut literal = prefix.clone();
+                    literal.push(*c);
+                    literal
+                })
+            })
+            .collect();
+    }
+    let cost = literals
+        .iter()
+        .map(|literal| frequency(&literal.as_bytes()[rarest_window(literal.as_bytes())..]))
+        .sum();
+    Some(Required { literals, cost })
+}
+
+/// How often the first window of these bytes is expected per byte of ordinary text.
+fn frequency(bytes: &[u8]) -> f64 {
+    bytes
+        .iter()
+        .take(WINDOW)
+        .map(|byte| byte_frequency(*byte))
+        .product()
+}
+
+/// Per ten thousand bytes of English prose, roughly; the exact values only break ties.
+fn byte_frequency(byte: u8) -> f64 {
+    const LETTERS: [u16; 26] = [
+        640, 120, 220, 340, 1000, 180, 160, 480, 560, 12, 62, 320, 190, 560, 600, 150, 8, 480, 510,
+        720, 220, 78, 190, 14, 160, 6,
+    ];
+    let per_ten_thousand = match byte {
+        b'a'..=b'z' => LETTERS[usize::from(byte - b'a')],
+        b' ' => 1700,
+        b'0'..=b'9' => 30,
+        b'\n' | b'.' | b',' | b'-' | b'"' => 90,
+        0x80.. => 60,
+        _ => 15,
+    };
+    f64::from(per_ten_thousand) / 10_000.0
+}

@@ -1,0 +1,201 @@
+//! One pattern: its regular expression and the literals that announce it.
+
+use std::ops::Range;
+
+use regex::Regex;
+use regex_syntax::hir::{Hir, HirKind};
+
+use super::{PatternSpec, literals};
+
+/// A pattern whose matches cannot be confirmed near their end is followed for so many matches; the
+/// rest of the text then counts as one more. Keeps the worst case linear in the text.
+const MAX_UNBOUNDED_MATCHES: usize = 256;
+
+/// A match this short is confirmed near its end whatever its pattern looks like.
+const SHORT_MATCH: usize = 256;
+
+/// What one compiled pattern may take.
+const MAX_COMPILED_BYTES: usize = 4 << 20;
+
+/// Why a pattern cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It is not a regular expression, or one that Rust's `regex` does not have.
+    #[error("not a usable regular expression: {0}")]
+    Syntax(String),
+    /// It would take too much memory.
+    #[error(
+        "the pattern compiles to more than {MAX_COMPILED_BYTES} bytes: use smaller repetition counts"
+    )]
+    TooLarge,
+    /// It matches nothing at all, which is everywhere.
+    #[error("the pattern matches the empty text, so it would match everywhere")]
+    MatchesEmpty,
+    /// A keyword is too short to look for.
+    #[error("keyword `{0}` is too short: use at least {min} bytes", min = literals::MIN_KEYWORD_BYTES)]
+    ShortKeyword(String),
+    /// The keywords would hide matches.
+    #[error("the pattern can match text without any of its keywords: {0}")]
+    KeywordsNotImplied(String),
+    /// There is a limit.
+    #[error("more than {0} patterns in one policy")]
+    TooMany(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Pattern {
+    source: String,
+    ignore_case: bool,
+    keywords: Vec<String>,
+    regex: Regex,
+    literals: Vec<String>,
+    confirms_locally: bool,
+}
+
+impl Pattern {
+    pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
+        let regex = with_python_whitespace(spec.regex);
+        let hir = regex_syntax::ParserBuilder::new()
+            .case_insensitive(spec.ignore_case)
+            .nest_limit(64)
+            .build()
+            .parse(&regex)
+            .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
+        if hir.properties().minimum_len() == Some(0) {
+            return Err(PatternError::MatchesEmpty);
+        }
+        let literals = if spec.keywords.is_empty() {
+            literals::required(&hir)
+        } else {
+            let short = |keyword: &&String| keyword.len() < literals::MIN_KEYWORD_BYTES;
+            if let Some(keyword) = spec.keywords.iter().find(short) {
+                return Err(PatternError::ShortKeyword(keyword.clone()));
+            }
+            literals::from_keywords(&hir, spec.keywords)
+                .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
+        };
+        let regex = regex::RegexBuilder::new(&regex)
+            .case_insensitive(spec.ignore_case)
+            .size_limit(MAX_COMPILED_BYTES)
+            .nest_limit(64)
+            .build()
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
+                other => PatternError::Syntax(first_line(&other.to_string())),
+            })?;
+        Ok(Self {
+            source: spec.regex.to_owned(),
+            ignore_case: spec.ignore_case,
+            keywords: spec.keywords.to_vec(),
+            regex,
+            literals,
+            confirms_locally: confirms_locally(&hir),
+        })
+    }
+
+    pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
+        self.source == spec.regex
+            && self.ignore_case == spec.ignore_case
+            && self.keywords == spec.keywords
+    }
+
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
+    pub(super) fn literals(&self) -> &[String] {
+        &self.literals
+    }
+
+    pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
+        self.regex.find(text).map(|found| found.range())
+    }
+
+    pub(super) fn find_all(&self, text: &str, mut found: impl FnMut(Range<usize>)) {
+        for (count, one) in self.regex.find_iter(text).enumerate() {
+            if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
+                found(one.start()..text.len());
+                return;
+            }
+            found(one.range());
+        }
+    }
+}
+
+/// Whether the end of a match is certain within a bounded distance after it. `a.*b` is not: each
+/// match must look for a later `b` up to the end of the line, so a thousand matches can cost a
+/// thousand passes.
+fn confirms_locally(hir: &Hir) -> bool {
+    if hir
+        .properties()
+        .maximum_len()
+        .is_some_and(|max| max <= SHORT_MATCH)
+    {
+        return true;
+    }
+    let HirKind::Concat(parts) = hir.kind() else {
+        return false;
+    };
+    let mut parts = parts.as_slice();
+    while let [rest @ .., last] = parts {
+        if !matches!(last.kind(), HirKind::Look(_)) {
+            break;
+        }
+        parts = rest;
+    }
+    let Some((HirKind::Repetition(tail), head)) =
+        parts.split_last().map(|(last, head)| (last.kind(), head))
+    else {
+        return false;
+    };
+    let one_character = matches!(tail.sub.kind(), HirKind::Class(_))
+        || tail.sub.properties().maximum_len() == Some(1);
+    let head_is_short = head
+        .iter()
+        .try_fold(0usize, |sum, part| {
+            Some(sum + part.properties().maximum_len()?)
+        })
+        .is_some_and(|sum| sum <= SHORT_MATCH);
+    tail.greedy && one_character && head_is_short
+}
+
+/// Python's `\s` takes the four information separators, which Unicode does not call white space.
+/// A text that separates words with them must not slip past a pattern written for Python.
+fn with_python_whitespace(regex: &str) -> String {
+    let mut out = String::with_capacity(regex.len());
+    let mut in_class = 0usize;
+    let mut chars = regex.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('s') if in_class == 0 => out.push_str(r"[\s\x1c-\x1f]"),
+                Some('s') => out.push_str(r"\s\x1c-\x1f"),
+                Some(escaped) => {
+                    out.push('\\');
+                    out.push(escaped);
+                }
+                None => out.push('\\'),
+            },
+            '[' => {
+                in_class += 1;
+                out.push(c);
+            }
+            ']' => {
+                in_class = in_class.saturating_sub(1);
+                out.push(c);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// `regex` draws a picture under the pattern; its last line says what is wrong.
+fn first_line(error: &str) -> String {
+    error
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("error: "))
+        .unwrap_or(error)
+        .to_owned()
+}

@@ -1,0 +1,198 @@
+use super::*;
+use proptest::prelude::*;
+
+fn spec(regex: &str, ignore_case: bool) -> PatternSpec<'_> {
+    PatternSpec {
+        regex,
+        ignore_case,
+        keywords: &[],
+    }
+}
+
+fn scanner(patterns: &[(&str, bool)]) -> (Scanner, Vec<PatternId>) {
+    let mut builder = ScannerBuilder::default();
+    let ids = patterns
+        .iter()
+        .map(|(regex, ci)| {
+            builder
+                .add(&spec(regex, *ci), &EventSet::standard())
+                .unwrap()
+        })
+        .collect();
+    (builder.build(), ids)
+}
+
+const PATTERNS: &[(&str, bool)] = &[
+    (r"ignore\s+(all\s+)?previous\s+instructions", true),
+    (r"\bDAN\b.*mode", true),
+    (r"(run|execute)\s+(as\s+)?(root|admin|sudo)", true),
+    (r"sk-[a-zA-Z0-9]{20,}", false),
+    (r"AKIA[0-9A-Z]{16}", false),
+    (r"пароль", true),
+    (r"\d{4}-\d{4}", false),
+    (r"(foo|ba[rz])+qux", false),
+];
+
+#[test]
+fn patterns_without_a_literal_are_known() {
+    let (scanner, _) = scanner(PATTERNS);
+    assert_eq!(scanner.unfiltered().collect::<Vec<_>>(), [r"\d{4}-\d{4}"]);
+}
+
+#[test]
+fn ordinary_text_names_no_pattern() {
+    let (scanner, _) = scanner(&PATTERNS[..6]);
+    let text = "The quick brown fox jumps over the lazy dog, and the instructions were clear.";
+    assert!(scanner.scan(text, &EventType::LlmBefore).is_empty());
+}
+
+#[test]
+fn a_pattern_is_only_named_for_its_events() {
+    let mut builder = ScannerBuilder::default();
+    let events = EventSet::from_iter([EventType::LlmBefore, EventType::from("mine")]);
+    let id = builder.add(&spec("jailbreak", true), &events).unwrap();
+    let scanner = builder.build();
+    for (event_type, expected) in [
+        ("llm_before", true),
+        ("mine", true),
+        ("tool_call_result", false),
+    ] {
+        let candidates = scanner.scan("a JailBreak.", &EventType::from(event_type));
+        assert_eq!(candidates.contains(id), expected, "{event_type}");
+    }
+}
+
+#[test]
+fn the_same_pattern_is_kept_once() {
+    let mut builder = ScannerBuilder::default();
+    let a = builder
+        .add(
+            &spec("abcd", true),
+            &EventSet::from_iter([EventType::LlmBefore]),
+        )
+        .unwrap();
+    let b = builder
+        .add(
+            &spec("abcd", true),
+            &EventSet::from_iter([EventType::ToolCallStart]),
+        )
+        .unwrap();
+    let c = builder
+        .add(&spec("abcd", false), &EventSet::standard())
+        .unwrap();
+    assert_eq!(a, b);
+    assert_ne!(a, c);
+}
+
+#[test]
+fn python_whitespace_separates_words() {
+    let (scanner, ids) = scanner(&[(r"ignore\s+previous", true), (r"a[\s,]+bcde", false)]);
+    for (id, text) in [(ids[0], "ignore\u{1c}previous"), (ids[1], "a\u{1f},bcde")] {
+        assert!(scanner.scan(text, &EventType::LlmBefore).contains(id));
+        assert_eq!(scanner.find(id, text), Some(0..text.len()));
+    }
+}
+
+#[test]
+fn bad_patterns_are_refused() {
+    let add = |regex: &str, keywords: &[&str]| {
+        let keywords: Vec<String> = keywords.iter().map(|k| (*k).to_owned()).collect();
+        ScannerBuilder::default()
+            .add(
+                &PatternSpec {
+                    regex,
+                    ignore_case: true,
+                    keywords: &keywords,
+                },
+                &EventSet::standard(),
+            )
+            .unwrap_err()
+    };
+    assert!(
+        matches!(add("(unclosed", &[]), PatternError::Syntax(text) if text.contains("unclosed group"))
+    );
+    assert!(matches!(add("(?=look)ahead", &[]), PatternError::Syntax(_)));
+    assert_eq!(add("a*", &[]), PatternError::MatchesEmpty);
+    assert_eq!(add(r"((\w{100}){100}){100}", &[]), PatternError::TooLarge);
+    assert_eq!(
+        add("abcd|efgh", &["abcd"]),
+        PatternError::KeywordsNotImplied("abcd".into())
+    );
+    assert_eq!(
+        add("abcd", &["ab"]),
+        PatternError::ShortKeyword("ab".into())
+    );
+}
+
+#[test]
+fn keywords_announce_the_pattern_even_in_odd_case() {
+    let keywords = ["risk".to_owned()];
+    let mut builder = ScannerBuilder::default();
+    let id = builder
+        .add(
+            &PatternSpec {
+                regex: r"the\s+risky",
+                ignore_case: true,
+                keywords: &keywords,
+            },
+            &EventSet::standard(),
+        )
+        .unwrap();
+    let scanner = builder.build();
+    // The long s and the Kelvin sign are letters of "risk" to a pattern that ignores case.
+    for text in ["THE RISKY", "the ri\u{17f}\u{212a}y"] {
+        assert!(
+            scanner.scan(text, &EventType::LlmBefore).contains(id),
+            "{text}"
+        );
+        assert!(scanner.find(id, text).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn many_ambiguous_matches_end_in_one_that_takes_the_rest() {
+    let (scanner, ids) = scanner(&[(r"ab|ab.*zzzz", false)]);
+    let text = "ab".repeat(100_000);
+    let mut spans = Vec::new();
+    scanner.find_all(ids[0], &text, |span| spans.push(span));
+    assert_eq!(spans.len(), 257);
+    assert_eq!(spans.last().unwrap().end, text.len());
+}
+
+proptest! {
+    /// The filter may name too much, never too little.
+    #[test]
+    fn every_match_is_announced(
+        prefix in "[ a-zA-Z0-9\u{17f}\u{212a}é\u{1c}-]{0,40}",
+        middle in prop::sample::select(vec![
+            "ignore previous instructions", "IGNORE\u{a0}all PREVIOU\u{17f} instruction\u{17f}",
+            "DAN x mode", "eXecute as ROOT", "run sudo", "sk-abcdefghij0123456789",
+            "AKIAABCDEFGHIJKLMNOP", "ПАРОЛЬ", "Пароль", "1234-5678", "foobarbazqux",
+        ]),
+        suffix in "[ a-zA-Z0-9-]{0,40}",
+    ) {
+        let (scanner, ids) = scanner(PATTERNS);
+        let text = format!("{prefix}{middle}{suffix}");
+        let candidates = scanner.scan(&text, &EventType::LlmBefore);
+        for (id, (regex, _)) in ids.iter().zip(PATTERNS) {
+            if scanner.find(*id, &text).is_some() {
+                prop_assert!(candidates.contains(*id), "{regex} is not announced in {text:?}");
+            }
+        }
+    }
+
+    /// Any pattern that compiles announces each of its matches, on text made from the pattern's alphabet.
+    #[test]
+    fn any_pattern_announces_its_matches(
+        regex in "(ab|[ks]c{1,2}|d\\s|(e|fg)h){1,4}",
+        ignore_case in any::<bool>(),
+        text in "[abcdefghksS K]{0,60}",
+    ) {
+        let mut builder = ScannerBuilder::default();
+        let id = builder.add(&spec(&regex, ignore_case), &EventSet::standard()).unwrap();
+        let scanner = builder.build();
+        if scanner.find(id, &text).is_some() {
+            prop_assert!(scanner.scan(&text, &EventType::LlmBefore).contains(id));
+        }
+    }
+}

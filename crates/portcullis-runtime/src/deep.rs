@@ -1,0 +1,150 @@
+//! Deep rules: classifiers, services, anything too slow to run inline (RFC-001 §7.3).
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
+use portcullis_core::{Context, ContextSnapshot, Decision, Event, EventType, RuleId};
+
+/// A future on the heap: what a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A rule that takes its time.
+pub trait DeepRule: Send + Sync + 'static {
+    /// What it is. Asked once, when it is registered.
+    fn info(&self) -> RuleInfo;
+
+    /// Whether it can judge now. A classifier without its model cannot, and says so here.
+    fn ready(&self) -> bool {
+        true
+    }
+
+    /// `None` if it has nothing to say.
+    fn evaluate<'a>(
+        &'a self,
+        input: RuleInput<'a>,
+    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>>;
+}
+
+/// `SteeringGuardEvent`: an event on its way to deep rules.
+#[derive(Debug, Clone)]
+pub struct DeepRequest {
+    /// Pairs the request with its response.
+    pub correlation_id: String,
+    /// What is about to happen.
+    pub event: Arc<Event>,
+    /// What is known of the run.
+    pub context: Arc<Context>,
+    /// The event described.
+    pub snapshot: Arc<ContextSnapshot<'static>>,
+    /// The rules to run.
+    pub rules: Vec<RuleId>,
+}
+
+/// `SteeringGuardResponse`: what each rule said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeepResponse {
+    /// The request's.
+    pub correlation_id: String,
+    /// The run that it is about.
+    pub run_id: String,
+    /// One per rule that was asked, in the order asked.
+    pub answers: Vec<(RuleId, DeepAnswer)>,
+}
+
+/// What a deep rule said.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DeepAnswer {
+    /// Nothing.
+    Clear,
+    /// This.
+    Decided(Box<Decision>),
+    /// It failed.
+    Failed(String),
+    /// It is not here, or has no model.
+    Unavailable,
+}
+
+/// The deep rules of a process, and how they are run: all at once, each on its own.
+#[derive(Clone, Default)]
+pub struct DeepRules {
+    rules: Vec<(RuleInfo, Arc<dyn DeepRule>)>,
+}
+
+impl DeepRules {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a rule. One of the same id is replaced.
+    pub fn register(&mut self, rule: Arc<dyn DeepRule>) {
+        let info = rule.info();
+        self.rules.retain(|(known, _)| known.id != info.id);
+        self.rules.push((info, rule));
+    }
+
+    /// The rules that judge such events, and whether each is ready.
+    pub fn serving(&self, event_type: &EventType) -> Vec<(RuleId, bool)> {
+        self.rules
+            .iter()
+            .filter(|(info, _)| info.events.contains(event_type))
+            .map(|(info, rule)| (info.id.clone(), rule.ready()))
+            .collect()
+    }
+
+    /// Runs the rules that are asked for.
+    pub async fn evaluate(&self, request: &DeepRequest) -> DeepResponse {
+        let answers = join_all(
+            request
+                .rules
+                .iter()
+                .map(|id| async move { (id.clone(), self.answer(id, request).await) }),
+        )
+        .await;
+        DeepResponse {
+            correlation_id: request.correlation_id.clone(),
+            run_id: request.event.run_id.clone(),
+            answers,
+        }
+    }
+
+    async fn answer(&self, id: &RuleId, request: &DeepRequest) -> DeepAnswer {
+        let Some((_, rule)) = self.rules.iter().find(|(info, _)| info.id == *id) else {
+            return DeepAnswer::Unavailable;
+        };
+        if !rule.ready() {
+            return DeepAnswer::Unavailable;
+        }
+        let input = RuleInput {
+            event: &request.event,
+            context: &request.context,
+            snapshot: &request.snapshot,
+        };
+        // Calling the rule can panic as well as awaiting it.
+        let judged = async { rule.evaluate(input).await };
+        match AssertUnwindSafe(judged).catch_unwind().await {
+            Ok(Ok(None)) => DeepAnswer::Clear,
+            Ok(Ok(Some(mut decision))) => {
+                decision.rule_id = id.clone();
+                decision.was_sync = false;
+                decision.correlation_id = Some(request.correlation_id.clone());
+                DeepAnswer::Decided(Box::new(decision))
+            }
+            Ok(Err(error)) => DeepAnswer::Failed(error.to_string()),
+            Err(_) => DeepAnswer::Failed("panicked".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Debug for DeepRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.rules.iter().map(|(info, _)| &info.id))
+            .finish()
+    }
+}

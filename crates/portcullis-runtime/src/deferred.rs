@@ -1,0 +1,251 @@
+//! The deferred part of an evaluation: which deep rules run, how long they are waited for, and what
+//! happens when they do not answer (RFC-001 §§5.2, 7 and 9).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis_core::rules::{KNOWN_DEEP, RuleInput};
+use portcullis_core::{
+    Action, Decision, ErrorCode, Event, OnTimeout, PauseSpec, Policy, Routing, RuleId, RuleOutcome,
+    Severity, StopSpec,
+};
+
+use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
+use crate::gateway::{Gateway, Gathered};
+use crate::inbox::GuardInbox;
+
+/// Deep decisions come after all fast ones.
+const PLACE: usize = usize::MAX;
+
+/// Which deep rules an event is for.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Can be asked.
+    ready: Vec<RuleId>,
+    /// Should be asked and cannot: not registered, or without a model.
+    missing: Vec<RuleId>,
+    /// Whether the router insists on these very rules.
+    required: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        policy: &Policy,
+        inbox: Option<&dyn GuardInbox>,
+        event: &Event,
+        routing: &Routing,
+    ) -> Self {
+        let serving = inbox
+            .map(|inbox| inbox.serving(&event.event_type))
+            .unwrap_or_default();
+        let mut plan = Self {
+            required: !routing.required_async_rules.is_empty(),
+            ..Self::default()
+        };
+        if plan.required {
+            for id in &routing.required_async_rules {
+                let ready = serving.iter().any(|(known, ready)| known == id && *ready);
+                plan.add(id, ready && !disabled(policy, id));
+            }
+            return plan;
+        }
+        for (id, ready) in &serving {
+            if !disabled(policy, id) {
+                plan.add(id, *ready);
+            }
+        }
+        for rule in policy.deep_rules().iter().filter(|rule| rule.enabled) {
+            let served = serving.iter().any(|(known, _)| *known == rule.id);
+            let applies = KNOWN_DEEP.iter().any(|deep| {
+                deep.id == rule.id.as_str() && (deep.events)().contains(&event.event_type)
+            });
+            if !served && applies {
+                plan.add(&rule.id, false);
+            }
+        }
+        plan
+    }
+
+    fn add(&mut self, id: &RuleId, ready: bool) {
+        let list = if ready {
+            &mut self.ready
+        } else {
+            &mut self.missing
+        };
+        if !list.contains(id) {
+            list.push(id.clone());
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.missing.is_empty()
+    }
+
+    /// Notes that nobody was asked.
+    pub(crate) fn skip(&self, gathered: &mut Gathered) {
+        for id in self.ready.iter().chain(&self.missing) {
+            gathered.cover(id, RuleOutcome::Skipped, Duration::ZERO);
+        }
+    }
+
+    pub(crate) async fn run(
+        &self,
+        gateway: &Gateway,
+        policy: &Policy,
+        input: RuleInput<'_>,
+        routing: &Routing,
+        gathered: &mut Gathered,
+    ) {
+        let fail_open = policy.gateway().async_fail_open;
+        for id in &self.missing {
+            gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
+            if self.required {
+                timed_out(routing.on_timeout, gathered);
+            } else if !fail_open {
+                failed(id, "it is not available", gathered);
+            }
+        }
+        let Some(inbox) = gateway.inbox.as_deref().filter(|_| !self.ready.is_empty()) else {
+            return;
+        };
+        let started = Instant::now();
+        let request = DeepRequest {
+            correlation_id: gateway.ids.next(started).to_string(),
+            event: Arc::new(input.event.clone()),
+            context: Arc::new(input.context.clone()),
+            snapshot: Arc::new(input.snapshot.clone().into_owned()),
+            rules: self.ready.clone(),
+        };
+        let correlation_id = request.correlation_id.clone();
+        if let Err(error) = inbox.submit(request).await {
+            for id in &self.ready {
+                gathered.cover(id, RuleOutcome::Failed, started.elapsed());
+                if self.required {
+                    timed_out(routing.on_timeout, gathered);
+                } else if !fail_open {
+                    failed(id, &error.to_string(), gathered);
+                }
+            }
+            return;
+        }
+        if routing.async_wait_ms <= 0.0 {
+            for id in &self.ready {
+                gathered.cover(id, RuleOutcome::Pending, started.elapsed());
+            }
+            return;
+        }
+        let timeout = millis(routing.async_wait_ms);
+        match inbox.await_response(&correlation_id, timeout).await {
+            Ok(response) => self.take(&response, fail_open, started.elapsed(), gathered),
+            Err(_) => {
+                for id in &self.ready {
+                    gathered.cover(id, RuleOutcome::TimedOut, started.elapsed());
+                }
+                timed_out(routing.on_timeout, gathered);
+            }
+        }
+    }
+
+    fn take(
+        &self,
+        response: &DeepResponse,
+        fail_open: bool,
+        took: Duration,
+        gathered: &mut Gathered,
+    ) {
+        for id in &self.ready {
+            let answer = response.answers.iter().find(|(known, _)| known == id);
+            let (outcome, error) = match answer.map(|(_, answer)| answer) {
+                Some(DeepAnswer::Clear) => (RuleOutcome::Clear, None),
+                Some(DeepAnswer::Decided(decision)) => {
+                    gathered.decide(PLACE, (**decision).clone());
+                    (RuleOutcome::Decided, None)
+                }
+                Some(DeepAnswer::Failed(error)) => (RuleOutcome::Failed, Some(error.as_str())),
+                Some(DeepAnswer::Unavailable) | None => {
+                    (RuleOutcome::Unavailable, Some("it is not available"))
+                }
+            };
+            gathered.cover(id, outcome, took);
+            if let Some(error) = error
+                && !fail_open
+            {
+                failed(id, error, gathered);
+            }
+        }
+    }
+}
+
+/// Decisions on earlier events of the run that came too late for them. A STOP or PAUSE counts now;
+/// of the others only the effects do, because what they would have changed has passed.
+pub(crate) fn take_late(inbox: &dyn GuardInbox, run_id: &str, gathered: &mut Gathered) {
+    for response in inbox.drain_responses(run_id) {
+        for (_, answer) in response.answers {
+            let DeepAnswer::Decided(decision) = answer else {
+                continue;
+            };
+            let mut decision = *decision;
+            decision.redactions.clear();
+            decision.reason = format!("Late, on an earlier step: {}", decision.reason).into();
+            if decision.action < Action::Pause {
+                let effects = std::mem::take(&mut decision.effects);
+                decision = Decision {
+                    was_sync: false,
+                    correlation_id: decision.correlation_id,
+                    ..Decision::allow(decision.rule_id, decision.reason)
+                }
+                .with_effects(effects);
+            }
+            gathered.decide(PLACE, decision);
+        }
+    }
+}
+
+fn disabled(policy: &Policy, id: &RuleId) -> bool {
+    policy
+        .deep_rules()
+        .iter()
+        .any(|rule| rule.id == *id && !rule.enabled)
+}
+
+fn timed_out(on_timeout: OnTimeout, gathered: &mut Gathered) {
+    let decision = match on_timeout {
+        OnTimeout::Allow => return,
+        OnTimeout::Pause => Decision::pause(
+            RuleId::TIMEOUT,
+            "Async evaluation timed out",
+            PauseSpec {
+                prompt: "Safety check timed out".to_owned(),
+                ..PauseSpec::default()
+            },
+        ),
+        OnTimeout::Stop => Decision::stop(
+            RuleId::TIMEOUT,
+            "Async evaluation timed out (fail-closed)",
+            StopSpec::code(ErrorCode::AsyncTimeout),
+        ),
+    };
+    gathered.decide(
+        PLACE,
+        Decision {
+            was_sync: false,
+            ..decision
+        },
+    );
+}
+
+fn failed(id: &RuleId, error: &str, gathered: &mut Gathered) {
+    let decision = Decision::stop(
+        id.clone(),
+        format!("Deep rule failed: {error}"),
+        StopSpec::code(ErrorCode::AsyncError),
+    )
+    .with_severity(Severity::Critical);
+    gathered.decide(
+        PLACE,
+        Decision {
+            was_sync: false,
+            ..decision
+        },
+    );
+}

@@ -1,0 +1,509 @@
+//! The gateway: one event in, one evaluation out (RFC-001 §9).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use portcullis_core::rules::{RuleError, RuleInput, Subject};
+use portcullis_core::{
+    Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
+    DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, Mode,
+    Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
+    nothing_triggered,
+};
+
+use crate::deep::DeepRules;
+use crate::deferred;
+use crate::effects::{self, AlertSink, Flag, RecentAlerts, RunRecord, Runs};
+use crate::fence::{self, Fence, FencedInput};
+use crate::ids::Ids;
+use crate::inbox::{GuardInbox, InboxLimits, MemoryInbox};
+use crate::telemetry::Telemetry;
+
+/// Judges events by a policy that can be replaced at any time.
+///
+/// Fast rules run inline. Deep rules run behind an inbox for as long as the risk router waits.
+/// Whatever fails, fails closed, unless the policy says otherwise.
+pub struct Gateway {
+    policy: ArcSwap<Policy>,
+    pub(crate) inbox: Option<Arc<dyn GuardInbox>>,
+    decision_policy: Arc<dyn DecisionPolicy>,
+    risk_router: Option<Arc<dyn RiskRouter>>,
+    context_builder: Option<Arc<dyn ContextBuilder>>,
+    alerts: Arc<dyn AlertSink>,
+    telemetry: Option<Arc<dyn Telemetry>>,
+    runs: Runs,
+    fence: Fence,
+    pub(crate) ids: Ids,
+}
+
+/// Puts a [`Gateway`] together.
+pub struct GatewayBuilder {
+    policy: Policy,
+    inbox: Option<Arc<dyn GuardInbox>>,
+    decision_policy: Arc<dyn DecisionPolicy>,
+    risk_router: Option<Arc<dyn RiskRouter>>,
+    context_builder: Option<Arc<dyn ContextBuilder>>,
+    alerts: Option<Arc<dyn AlertSink>>,
+    telemetry: Option<Arc<dyn Telemetry>>,
+    max_runs: usize,
+    max_rule_threads: usize,
+}
+
+impl GatewayBuilder {
+    /// Deep rules, and where they run. Default: none.
+    pub fn inbox(mut self, inbox: Arc<dyn GuardInbox>) -> Self {
+        self.inbox = Some(inbox);
+        self
+    }
+
+    /// Deep rules that run in this process.
+    pub fn deep_rules(self, rules: DeepRules) -> Self {
+        self.inbox(Arc::new(MemoryInbox::new(rules, InboxLimits::default())))
+    }
+
+    /// How decisions are resolved. Default: [`DefaultDecisionPolicy`].
+    pub fn decision_policy(mut self, policy: impl DecisionPolicy) -> Self {
+        self.decision_policy = Arc::new(policy);
+        self
+    }
+
+    /// How events are routed. Default: the policy's own settings.
+    pub fn risk_router(mut self, router: impl RiskRouter) -> Self {
+        self.risk_router = Some(Arc::new(router));
+        self
+    }
+
+    /// How events are described. Default: [`DefaultContextBuilder`].
+    pub fn context_builder(mut self, builder: impl ContextBuilder) -> Self {
+        self.context_builder = Some(Arc::new(builder));
+        self
+    }
+
+    /// Where alerts go. Default: the last thousand are kept in memory.
+    pub fn alerts(mut self, sink: Arc<dyn AlertSink>) -> Self {
+        self.alerts = Some(sink);
+        self
+    }
+
+    /// Who counts. Default: nobody.
+    pub fn telemetry(mut self, telemetry: Arc<dyn Telemetry>) -> Self {
+        self.telemetry = Some(telemetry);
+        self
+    }
+
+    /// How many runs with strikes, flags or a quarantine are remembered. Default: 100,000; then the
+    /// oldest is forgotten.
+    pub fn max_runs(mut self, max: usize) -> Self {
+        self.max_runs = max.max(1);
+        self
+    }
+
+    /// How many threads rules from outside may hold up. Default: 64.
+    pub fn max_rule_threads(mut self, max: usize) -> Self {
+        self.max_rule_threads = max;
+        self
+    }
+
+    /// Done.
+    pub fn build(self) -> Gateway {
+        Gateway {
+            policy: ArcSwap::from_pointee(self.policy),
+            inbox: self.inbox,
+            decision_policy: self.decision_policy,
+            risk_router: self.risk_router,
+            context_builder: self.context_builder,
+            alerts: self
+                .alerts
+                .unwrap_or_else(|| Arc::new(RecentAlerts::new(1000))),
+            telemetry: self.telemetry,
+            runs: Runs::new(self.max_runs),
+            fence: Fence::new(self.max_rule_threads),
+            ids: Ids::new(),
+        }
+    }
+}
+
+/// What an evaluation has gathered so far. Decisions keep the place of their rule, because the
+/// first registered wins a tie.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub(crate) decisions: Vec<(usize, Decision)>,
+    pub(crate) coverage: Coverage,
+}
+
+impl Gathered {
+    pub(crate) fn decide(&mut self, place: usize, decision: Decision) {
+        self.decisions.push((place, decision));
+    }
+
+    pub(crate) fn cover(&mut self, id: &RuleId, outcome: RuleOutcome, elapsed: Duration) {
+        self.coverage.rules.push(RuleCoverage {
+            id: id.clone(),
+            outcome,
+            elapsed_ns: elapsed.as_nanos() as u64,
+        });
+    }
+}
+
+impl Gateway {
+    /// A gateway for a policy.
+    pub fn builder(policy: Policy) -> GatewayBuilder {
+        GatewayBuilder {
+            policy,
+            inbox: None,
+            decision_policy: Arc::new(DefaultDecisionPolicy::default()),
+            risk_router: None,
+            context_builder: None,
+            alerts: None,
+            telemetry: None,
+            max_runs: 100_000,
+            max_rule_threads: 64,
+        }
+    }
+
+    /// A gateway with nothing to judge by: it allows, and says so in every answer.
+    pub fn without_policy() -> Self {
+        Self::builder(Policy::absent()).build()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Puts another policy in force. Evaluations under way finish by the one they started with.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.policy.store(Arc::new(policy));
+    }
+
+    /// What is remembered of a run: strikes, flags, quarantine. `None` if nothing happened to it.
+    pub fn run(&self, run_id: &str) -> Option<RunRecord> {
+        self.runs.get(run_id)
+    }
+
+    /// Judges an event. `context` is brought up to date with what the gateway remembers of the run,
+    /// and with the strikes that this event earns.
+    ///
+    /// Deep rules and rules from outside need a tokio runtime with time; the rest does not.
+    pub async fn evaluate(&self, context: &mut Context, event: &Event) -> Evaluation {
+        let started = Instant::now();
+        let policy = self.policy.load_full();
+        let quarantine = self.runs.recall(context);
+        let mut gathered = Gathered::default();
+        gathered.coverage.present = Parts::of(event);
+        let decision = self
+            .judge(&policy, context, event, quarantine, &mut gathered, started)
+            .await;
+        self.conclude(&policy, context, event, decision, gathered, started)
+    }
+
+    async fn judge(
+        &self,
+        policy: &Policy,
+        context: &Context,
+        event: &Event,
+        quarantine: Option<Flag>,
+        gathered: &mut Gathered,
+        started: Instant,
+    ) -> Decision {
+        if policy.is_absent() {
+            return Decision::allow(RuleId::NO_POLICY, "No policy is configured");
+        }
+        if let Some(flag) = quarantine {
+            return quarantined(&flag);
+        }
+        if let Some(decision) = policy.over_limits(event) {
+            return decision;
+        }
+        let scan = policy.scan(event);
+        let signals = policy.signals(event, &scan);
+        let snapshot = match &self.context_builder {
+            None => DefaultContextBuilder.build(event, context, policy.tool_risks(), signals),
+            Some(builder) => {
+                let built = fence::catching(|| {
+                    Ok(builder.build(event, context, policy.tool_risks(), signals))
+                });
+                match built {
+                    Ok(snapshot) => snapshot,
+                    Err(error) => return hook_failed("context builder", &error),
+                }
+            }
+        };
+        let routing = match &self.risk_router {
+            None => policy.risk_router().route(event, &snapshot),
+            Some(router) => match fence::catching(|| Ok(router.route(event, &snapshot))) {
+                Ok(routing) => routing,
+                Err(error) => return hook_failed("risk router", &error),
+            },
+        };
+        if routing.skip_evaluation {
+            return Decision::allow(RuleId::SKIP, "Skipped by risk router");
+        }
+        let input = RuleInput {
+            event,
+            context,
+            snapshot: &snapshot,
+        };
+        let subject = policy.subject(input, &scan);
+        self.run_fast_rules(policy, &subject, input, gathered, started)
+            .await;
+        self.run_deep_rules(policy, input, &routing, gathered).await;
+        self.resolve(input, gathered)
+    }
+
+    async fn run_fast_rules(
+        &self,
+        policy: &Policy,
+        subject: &Subject<'_>,
+        input: RuleInput<'_>,
+        gathered: &mut Gathered,
+        started: Instant,
+    ) {
+        let settings = policy.gateway();
+        let timeout = millis(settings.sync_timeout_ms);
+        let mut fenced_input: Option<Arc<FencedInput>> = None;
+        let mut waiting = Vec::new();
+        let mut last = started;
+        for (place, rule) in policy.rules().iter().enumerate() {
+            if !rule.events().contains(&input.event.event_type) {
+                continue;
+            }
+            let outcome = if let Some(outside) = rule.fenced() {
+                let own = fenced_input.get_or_insert_with(|| {
+                    Arc::new(FencedInput {
+                        event: input.event.clone(),
+                        context: input.context.clone(),
+                        snapshot: input.snapshot.clone().into_owned(),
+                    })
+                });
+                let answer = self.fence.run(Arc::clone(outside), Arc::clone(own));
+                let asked = Instant::now();
+                if settings.sync_parallel {
+                    waiting.push((place, rule, asked, answer));
+                    continue;
+                }
+                wait_for(answer, timeout).await
+            } else {
+                FastOutcome::of(fence::catching(|| rule.evaluate(subject)))
+            };
+            let now = Instant::now();
+            let took = now.duration_since(last);
+            last = now;
+            let outcome = if took > timeout {
+                FastOutcome::TimedOut
+            } else {
+                outcome
+            };
+            gathered.take(place, rule, outcome, took, settings.sync_fail_open);
+        }
+        for (place, rule, asked, answer) in waiting {
+            let left = timeout.saturating_sub(asked.elapsed());
+            let outcome = wait_for(answer, left).await;
+            gathered.take(
+                place,
+                rule,
+                outcome,
+                asked.elapsed(),
+                settings.sync_fail_open,
+            );
+        }
+    }
+
+    async fn run_deep_rules(
+        &self,
+        policy: &Policy,
+        input: RuleInput<'_>,
+        routing: &Routing,
+        gathered: &mut Gathered,
+    ) {
+        if !policy.gateway().async_enabled {
+            return;
+        }
+        let inbox = self.inbox.as_deref();
+        if let Some(inbox) = inbox {
+            deferred::take_late(inbox, &input.event.run_id, gathered);
+        }
+        let plan = deferred::Plan::new(policy, inbox, input.event, routing);
+        if plan.is_empty() {
+            return;
+        }
+        let stopped = gathered
+            .decisions
+            .iter()
+            .any(|(_, decision)| decision.action == Action::Stop);
+        if stopped {
+            plan.skip(gathered);
+        } else {
+            plan.run(self, policy, input, routing, gathered).await;
+        }
+    }
+
+    fn resolve(&self, input: RuleInput<'_>, gathered: &mut Gathered) -> Decision {
+        if gathered.decisions.is_empty() {
+            return if gathered.coverage.rules.is_empty() {
+                Decision::allow(
+                    RuleId::DEFAULT,
+                    "No rule of this policy judges such an event",
+                )
+            } else {
+                nothing_triggered()
+            };
+        }
+        let mut decisions = std::mem::take(&mut gathered.decisions);
+        decisions.sort_by_key(|(place, _)| *place);
+        let decisions = decisions
+            .into_iter()
+            .map(|(_, decision)| decision)
+            .collect();
+        fence::catching(|| Ok(self.decision_policy.resolve(decisions, &input)))
+            .unwrap_or_else(|error| hook_failed("decision policy", &error))
+    }
+
+    fn conclude(
+        &self,
+        policy: &Policy,
+        context: &mut Context,
+        event: &Event,
+        mut decision: Decision,
+        gathered: Gathered,
+        started: Instant,
+    ) -> Evaluation {
+        let now = Instant::now();
+        decision.decision_id = self.ids.next(now);
+        self.runs.apply(&decision, context, event);
+        let alerting = decision.effects.contains(&Effect::EmitAlert);
+        let evaluation = Evaluation {
+            decision,
+            enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
+            policy: Arc::clone(policy.identity()),
+            coverage: gathered.coverage,
+            elapsed_us: now.duration_since(started).as_micros() as u64,
+        };
+        if alerting {
+            self.alerts
+                .alert(effects::alert(context, event, &evaluation));
+        }
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.evaluated(event, &evaluation);
+        }
+        evaluation
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Milliseconds as people configure them: nothing below zero, an hour at most.
+pub(crate) fn millis(ms: f64) -> Duration {
+    if ms > 0.0 {
+        Duration::from_secs_f64(ms.min(3.6e6) / 1000.0)
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// How a fast rule fared.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for a moment on the stack; a box would allocate"
+)]
+enum FastOutcome {
+    Said(Option<Decision>),
+    Failed(RuleError),
+    TimedOut,
+}
+
+impl FastOutcome {
+    fn of(answer: Result<Option<Decision>, RuleError>) -> Self {
+        match answer {
+            Ok(decision) => Self::Said(decision),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+async fn wait_for(
+    answer: tokio::sync::oneshot::Receiver<fence::Answer>,
+    timeout: Duration,
+) -> FastOutcome {
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(answer)) => FastOutcome::of(answer),
+        Ok(Err(_)) => FastOutcome::Failed(RuleError(
+            "no thread is free to run it: earlier calls have not returned".to_owned(),
+        )),
+        Err(_) => FastOutcome::TimedOut,
+    }
+}
+
+impl Gathered {
+    fn take(
+        &mut self,
+        place: usize,
+        rule: &CompiledRule,
+        outcome: FastOutcome,
+        took: Duration,
+        fail_open: bool,
+    ) {
+        let id = rule.id();
+        if matches!(outcome, FastOutcome::Said(_)) {
+            self.coverage.judged = self.coverage.judged.and(rule.reads());
+        }
+        let (outcome, failure) = match outcome {
+            FastOutcome::Said(None) => (RuleOutcome::Clear, None),
+            FastOutcome::Said(Some(decision)) => {
+                self.decide(
+                    place,
+                    Decision {
+                        rule_id: id.clone(),
+                        ..decision
+                    },
+                );
+                (RuleOutcome::Decided, None)
+            }
+            FastOutcome::Failed(error) => (
+                RuleOutcome::Failed,
+                Some((ErrorCode::SyncError, format!("Rule failed: {error}"))),
+            ),
+            FastOutcome::TimedOut => (
+                RuleOutcome::TimedOut,
+                Some((ErrorCode::SyncTimeout, "Rule overran its time".to_owned())),
+            ),
+        };
+        self.cover(id, outcome, took);
+        if let Some((code, reason)) = failure
+            && !fail_open
+        {
+            let decision = Decision::stop(id.clone(), reason, StopSpec::code(code));
+            self.decide(place, decision.with_severity(Severity::Critical));
+        }
+    }
+}
+
+fn quarantined(flag: &Flag) -> Decision {
+    Decision::stop(
+        RuleId::QUARANTINE,
+        format!(
+            "The run was quarantined by '{}': {}",
+            flag.rule_id, flag.reason
+        ),
+        StopSpec::code(ErrorCode::SessionQuarantined),
+    )
+    .with_severity(Severity::Critical)
+    .with_remediation("start a new run once somebody has reviewed this one")
+}
+
+/// Code of the embedder panicked. What it would have said is unknown, so nothing may happen.
+fn hook_failed(hook: &str, error: &RuleError) -> Decision {
+    Decision::stop(
+        RuleId::HOOK,
+        format!("The {hook} failed: {error}"),
+        StopSpec::code(ErrorCode::SyncError),
+    )
+    .with_severity(Severity::Critical)
+}

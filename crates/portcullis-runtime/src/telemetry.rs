@@ -1,0 +1,64 @@
+//! What an embedder may want to count (RFC-001 phase 5). Off unless a hook is given.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use portcullis_core::{Action, Evaluation, Event, RuleOutcome};
+
+/// Sees every evaluation, early stops included. Called on the evaluation's own path: count, do not
+/// send.
+pub trait Telemetry: Send + Sync + 'static {
+    /// An event has been judged.
+    fn evaluated(&self, event: &Event, evaluation: &Evaluation);
+}
+
+/// Counters that cost an atomic addition each.
+#[derive(Debug, Default)]
+pub struct Counters {
+    actions: [AtomicU64; Action::ALL.len()],
+    outcomes: [AtomicU64; RuleOutcome::ALL.len()],
+    elapsed_us: AtomicU64,
+    no_policy: AtomicU64,
+}
+
+impl Counters {
+    /// Evaluations that ended in this action.
+    pub fn action(&self, action: Action) -> u64 {
+        self.actions[action as usize].load(Ordering::Relaxed)
+    }
+
+    /// Rules that fared so.
+    pub fn outcome(&self, outcome: RuleOutcome) -> u64 {
+        self.outcomes[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    /// Evaluations in all.
+    pub fn evaluations(&self) -> u64 {
+        Action::ALL.iter().map(|action| self.action(*action)).sum()
+    }
+
+    /// Microseconds spent evaluating.
+    pub fn elapsed_us(&self) -> u64 {
+        self.elapsed_us.load(Ordering::Relaxed)
+    }
+
+    /// Evaluations without any policy.
+    pub fn no_policy(&self) -> u64 {
+        self.no_policy.load(Ordering::Relaxed)
+    }
+}
+
+impl Telemetry for Counters {
+    fn evaluated(&self, _event: &Event, evaluation: &Evaluation) {
+        let add = |counter: &AtomicU64, n| {
+            counter.fetch_add(n, Ordering::Relaxed);
+        };
+        add(&self.actions[evaluation.decision.action as usize], 1);
+        for rule in &evaluation.coverage.rules {
+            add(&self.outcomes[rule.outcome as usize], 1);
+        }
+        add(&self.elapsed_us, evaluation.elapsed_us);
+        if evaluation.policy.digest.is_empty() {
+            add(&self.no_policy, 1);
+        }
+    }
+}
