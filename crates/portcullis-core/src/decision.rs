@@ -428,6 +428,8 @@ impl Default for StopSpec {
 }
 
 /// One answer, by one rule or resolved from many.
+///
+/// What only some actions carry is boxed: most decisions are ALLOW, and every one is moved about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// What may happen.
@@ -459,16 +461,16 @@ pub struct Decision {
     pub redactions: Vec<RedactionSpec>,
     /// With RETRY: how.
     #[serde(default)]
-    pub retry: Option<RetrySpec>,
+    pub retry: Option<Box<RetrySpec>>,
     /// With PAUSE: for whom.
     #[serde(default)]
-    pub pause: Option<PauseSpec>,
+    pub pause: Option<Box<PauseSpec>>,
     /// With STOP: how the run ends.
     #[serde(default)]
-    pub stop: Option<StopSpec>,
+    pub stop: Option<Box<StopSpec>>,
     /// What a classifier said.
     #[serde(default)]
-    pub classifier_result: Option<serde_json::Map<String, serde_json::Value>>,
+    pub classifier_result: Option<Box<serde_json::Map<String, serde_json::Value>>>,
     /// Whether sending this step again, corrected or later, can succeed.
     #[serde(default)]
     pub retryable: bool,
@@ -519,7 +521,7 @@ impl Decision {
     /// The step must be tried again.
     pub fn retry(rule_id: RuleId, reason: impl Into<Cow<'static, str>>, retry: RetrySpec) -> Self {
         Self {
-            retry: Some(retry),
+            retry: Some(Box::new(retry)),
             retryable: true,
             ..Self::new(Action::Retry, rule_id, reason)
         }
@@ -528,7 +530,7 @@ impl Decision {
     /// The step waits for a person.
     pub fn pause(rule_id: RuleId, reason: impl Into<Cow<'static, str>>, pause: PauseSpec) -> Self {
         Self {
-            pause: Some(pause),
+            pause: Some(Box::new(pause)),
             retryable: true,
             ..Self::new(Action::Pause, rule_id, reason)
         }
@@ -538,7 +540,7 @@ impl Decision {
     pub fn stop(rule_id: RuleId, reason: impl Into<Cow<'static, str>>, stop: StopSpec) -> Self {
         Self {
             retryable: stop.error_code.retryable(),
-            stop: Some(stop),
+            stop: Some(Box::new(stop)),
             ..Self::new(Action::Stop, rule_id, reason)
         }
     }

@@ -171,7 +171,7 @@ pub struct Coverage {
     pub judged: Parts,
     /// Each rule that applies to the event, in order. Room for the usual policy without
     /// allocating.
-    pub rules: SmallVec<[RuleCoverage; 6]>,
+    pub rules: SmallVec<[RuleCoverage; 4]>,
 }
 
 impl Coverage {

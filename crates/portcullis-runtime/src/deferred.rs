@@ -11,7 +11,7 @@ use portcullis_core::{
 };
 
 use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
-use crate::gateway::{Gateway, Gathered};
+use crate::gateway::{Gateway, Gathered, millis};
 use crate::inbox::GuardInbox;
 
 /// Deep decisions come after all fast ones.

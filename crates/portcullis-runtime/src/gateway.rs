@@ -128,6 +128,8 @@ impl GatewayBuilder {
 /// first registered wins a tie.
 #[derive(Default)]
 pub(crate) struct Gathered {
+    /// When the last rule was done. Asking the clock costs as much as a rule.
+    last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
     pub(crate) coverage: Coverage,
 }
@@ -296,8 +298,10 @@ impl Gateway {
                 outcome
             };
             gathered.take(place, rule, outcome, took, settings.sync_fail_open);
+            gathered.last = Some(now);
         }
         for (place, rule, asked, answer) in waiting {
+            gathered.last = None;
             let left = timeout.saturating_sub(asked.elapsed());
             let outcome = wait_for(answer, left).await;
             gathered.take(
@@ -335,6 +339,7 @@ impl Gateway {
         if stopped {
             plan.skip(gathered);
         } else {
+            gathered.last = None;
             plan.run(self, policy, input, routing, gathered).await;
         }
     }
@@ -369,7 +374,7 @@ impl Gateway {
         gathered: Gathered,
         started: Instant,
     ) -> Evaluation {
-        let now = Instant::now();
+        let now = gathered.last.unwrap_or_else(Instant::now);
         decision.decision_id = self.ids.next(now);
         self.runs.apply(&decision, context, event);
         let alerting = decision.effects.contains(&Effect::EmitAlert);

@@ -245,10 +245,10 @@ impl CompiledInjection {
                 Decision::stop(id, reason, stop)
             }
         };
-        decision.classifier_result = Some(Map::from_iter([
+        decision.classifier_result = Some(Box::new(Map::from_iter([
             ("intent".to_owned(), Value::from(name)),
             ("method".to_owned(), Value::from("regex")),
-        ]));
+        ])));
         decision
             .with_severity(Severity::Critical)
             .with_confidence(1.0)

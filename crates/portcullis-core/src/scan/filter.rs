@@ -1,9 +1,10 @@
 //! Finds which of many literals occur in a text, in one pass.
 //!
-//! Every literal gives one four-byte window, its rarest. A bitmap says for each window of the text
-//! whether some literal has it. Windows are independent of each other, so the processor works on
-//! many at once, and the pass costs the same for ten literals as for a thousand. A window that is in
-//! the bitmap is looked up, and the literal compared in full, ignoring ASCII case.
+//! A bitmap says for a four-byte window of the text whether some literal has such a window. Windows
+//! are independent of each other, so the processor works on many at once, and the pass costs the
+//! same for ten literals as for a thousand. Only windows at even offsets are looked at: every
+//! literal is known by two of its windows, one for each way it can lie. A window that is in the
+//! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
 
 use super::literals::{self, WINDOW};
 
@@ -11,7 +12,10 @@ use super::literals::{self, WINDOW};
 const BITMAP_WORDS: usize = 1 << 10;
 
 /// Bytes per step of the main loop.
-const STRIDE: usize = 16;
+const STRIDE: usize = 32;
+
+/// Windows per step.
+const WINDOWS: usize = STRIDE / 2;
 
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
@@ -25,14 +29,14 @@ pub(super) struct LiteralFilter {
 struct Window {
     folded: u32,
     literal: u32,
+    /// Where the window starts in the literal; -1 if it starts a byte before.
+    offset: i32,
 }
 
 #[derive(Debug)]
 struct Literal {
     /// Lower case where ASCII.
     bytes: Box<[u8]>,
-    /// Where the window starts in the literal.
-    offset: usize,
     patterns: Vec<u16>,
 }
 
@@ -65,35 +69,41 @@ impl LiteralFilter {
             return;
         }
         let index = self.literals.len() as u32;
-        let offset = literals::rarest_window(literal);
-        let window = &literal[offset..literal.len().min(offset + WINDOW)];
-        let mut bytes = [0; WINDOW];
-        bytes[..window.len()].copy_from_slice(window);
-        // A literal of three bytes is followed by anything, the end of the text included.
-        let any_last = window.len() < WINDOW;
-        for last in 0..=u8::MAX {
-            if any_last {
-                bytes[WINDOW - 1] = last;
-            }
-            let folded = fold(u32::from_le_bytes(bytes));
+        for offset in literals::windows(literal) {
+            self.add_window(literal, index, offset);
+        }
+        self.literals.push(Literal {
+            bytes: literal.into(),
+            patterns: vec![pattern],
+        });
+    }
+
+    fn add_window(&mut self, literal: &[u8], index: u32, offset: i32) {
+        let mut bytes = [None; WINDOW];
+        for (place, byte) in bytes.iter_mut().enumerate() {
+            *byte = usize::try_from(offset + place as i32)
+                .ok()
+                .and_then(|at| literal.get(at).copied());
+        }
+        // At most one byte of the window lies outside the literal, and can be anything there, the
+        // end of the text included. Folding leaves half of the possible bytes.
+        let outside = bytes.iter().any(Option::is_none);
+        for any in 0..=u8::MAX {
+            let folded = fold(u32::from_le_bytes(bytes.map(|byte| byte.unwrap_or(any))));
             let (word, bit) = slot(folded);
             self.bitmap[word] |= 1 << bit;
             let entry = Window {
                 folded,
                 literal: index,
+                offset,
             };
-            if !self.windows.contains(&entry) {
+            if any & 0x20 != 0 || !outside {
                 self.windows.push(entry);
             }
-            if !any_last {
+            if !outside {
                 break;
             }
         }
-        self.literals.push(Literal {
-            bytes: literal.into(),
-            offset,
-            patterns: vec![pattern],
-        });
     }
 
     /// Calls `found` with each pattern that has a literal in the text, perhaps more than once.
@@ -102,25 +112,27 @@ impl LiteralFilter {
             return;
         }
         let mut base = 0;
-        // Each step looks at the windows that start in its sixteen bytes; the last of them reach
-        // three bytes further.
+        // The last window of a step reaches two bytes past it.
         while let Some(step) = text
             .get(base..)
-            .and_then(<[u8]>::first_chunk::<{ STRIDE + WINDOW - 1 }>)
+            .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
         {
             let mut hits = 0u32;
-            for i in 0..STRIDE {
-                let window = u32::from_le_bytes([step[i], step[i + 1], step[i + 2], step[i + 3]]);
+            for i in 0..WINDOWS {
+                let at = 2 * i;
+                let window =
+                    u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
                 let (word, bit) = slot(fold(window));
                 hits |= ((self.bitmap[word] >> bit) as u32 & 1) << i;
             }
             while hits != 0 {
-                self.check(text, base + hits.trailing_zeros() as usize, &mut found);
+                let at = 2 * hits.trailing_zeros() as usize;
+                self.check(text, base + at, &mut found);
                 hits &= hits - 1;
             }
             base += STRIDE;
         }
-        for start in base..text.len() {
+        for start in (base..text.len()).step_by(2) {
             let (word, bit) = slot(window_at(text, start));
             if (self.bitmap[word] >> bit) & 1 != 0 {
                 self.check(text, start, &mut found);
@@ -140,7 +152,7 @@ impl LiteralFilter {
         {
             let literal = &self.literals[window.literal as usize];
             let present = start
-                .checked_sub(literal.offset)
+                .checked_add_signed(-window.offset as isize)
                 .and_then(|from| text.get(from..from + literal.bytes.len()))
                 .is_some_and(|here| here.eq_ignore_ascii_case(&literal.bytes));
             if present {

@@ -44,11 +44,17 @@ pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<String
     .map(|required| required.literals)
 }
 
-/// Where the rarest window of a literal starts.
-pub(super) fn rarest_window(literal: &[u8]) -> usize {
-    (0..=literal.len().saturating_sub(WINDOW))
-        .min_by(|a, b| frequency(&literal[*a..]).total_cmp(&frequency(&literal[*b..])))
-        .unwrap_or_default()
+/// The two windows that a literal is known by: the rarest that starts at an even offset and the
+/// rarest that starts at an odd one. Each has at least three bytes of the literal in it; -1 is a
+/// window that starts a byte before.
+pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
+    let last = literal.len() as i32 - MIN_KEYWORD_BYTES as i32;
+    [0, 1].map(|parity| {
+        (-1..=last)
+            .filter(|offset| offset.rem_euclid(2) == parity)
+            .min_by(|a, b| frequency(literal, *a).total_cmp(&frequency(literal, *b)))
+            .unwrap_or(0)
+    })
 }
 
 /// One character of a pattern, as a list of what it can be; or a place where anything can stand.
@@ -200,16 +206,16 @@ fn expand(run: &[Vec<char>]) -> Option<Required> {
     }
     let cost = literals
         .iter()
-        .map(|literal| frequency(&literal.as_bytes()[rarest_window(literal.as_bytes())..]))
+        .filter(|literal| literal.len() >= MIN_KEYWORD_BYTES)
+        .flat_map(|literal| windows(literal.as_bytes()).map(|at| frequency(literal.as_bytes(), at)))
         .sum();
     Some(Required { literals, cost })
 }
 
-/// How often the first window of these bytes is expected per byte of ordinary text.
-fn frequency(bytes: &[u8]) -> f64 {
-    bytes
-        .iter()
-        .take(WINDOW)
+/// How often this window of a literal is expected per byte of ordinary text.
+fn frequency(literal: &[u8], offset: i32) -> f64 {
+    (offset..offset + WINDOW as i32)
+        .filter_map(|at| literal.get(usize::try_from(at).ok()?))
         .map(|byte| byte_frequency(*byte))
         .product()
 }

@@ -239,7 +239,7 @@ impl Scanner {
 
 /// The patterns that may match a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidates(SmallVec<[u64; 16]>);
+pub struct Candidates(SmallVec<[u64; 8]>);
 
 impl Candidates {
     fn none(patterns: usize) -> Self {

@@ -1,0 +1,65 @@
+//! The inputs of the table in docs/BENCHMARKS.md: the criterion benchmark, the latency
+//! example and PenguiFlow are all given these.
+
+use portcullis_core::{Context, Event, Step};
+use serde_json::{Map, json};
+
+/// Ordinary prose about ordinary work, with none of the words that attacks are made of.
+const PROSE: &str = "The quarterly report compares revenue across regions and explains why the \
+northern branch grew faster than expected. Customers asked for clearer invoices, so the billing team \
+redesigned the layout and measured how long people needed to find the total. Please summarise the \
+findings in three short paragraphs, mention the two open questions, and suggest what the team should \
+measure next month. ";
+
+/// Each input with its name.
+pub(crate) fn cases() -> Vec<(&'static str, Step)> {
+    let step = |event: Event| Step {
+        context: Context::new("bench"),
+        event,
+    };
+    let prompt = |bytes: usize| step(Event::llm_before("bench", prose(bytes)));
+    let args = json!({"query": "revenue by region", "limit": 20, "columns": ["region", "revenue"]});
+    let args: Map<_, _> = args.as_object().cloned().unwrap_or_default();
+    vec![
+        ("llm_before, 100 B", prompt(100)),
+        ("llm_before, 1 KB", prompt(1024)),
+        ("llm_before, 10 KB", prompt(10 * 1024)),
+        ("llm_before, 100 KB", prompt(100 * 1024)),
+        (
+            "tool_call_start, allowed",
+            step(Event::tool_call_start("bench", "database.query", args)),
+        ),
+        (
+            "tool_call_result, 10 KB, 3 secrets",
+            step(Event::tool_call_result(
+                "bench",
+                "database.query",
+                result_with_secrets(),
+            )),
+        ),
+        (
+            "llm_stream_chunk, 20 B",
+            step(Event::llm_stream_chunk("bench", prose(20))),
+        ),
+    ]
+}
+
+/// Exactly so many bytes of prose.
+pub(crate) fn prose(bytes: usize) -> String {
+    PROSE.chars().cycle().take(bytes).collect()
+}
+
+fn result_with_secrets() -> String {
+    let secrets = [
+        "sk-abcdefghijklmnopqrstuvwx",
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    ];
+    let mut text = String::new();
+    for secret in secrets {
+        text.push_str(&prose(3300));
+        text.push_str(secret);
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! Measures the gate in process, event by event: p50, p99 and heap allocations.
+//!
+//! `cargo run --release -p portcullis-runtime --example gate_latency` prints a line of JSON per
+//! input. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`.
+
+#[path = "../benches/cases.rs"]
+mod cases;
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use portcullis_core::{Evaluation, Step, pack};
+use portcullis_runtime::Gateway;
+use serde_json::json;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().any(|arg| arg == "--cases") {
+        for (name, step) in cases::cases() {
+            println!(
+                "{}",
+                json!({"name": name, "context": step.context, "event": step.event})
+            );
+        }
+        return Ok(());
+    }
+    let gateway = Gateway::builder(pack::load_default()?.policy).build();
+    println!("{}", json!({"portcullis": env!("CARGO_PKG_VERSION")}));
+    for (name, step) in cases::cases() {
+        println!("{}", measure(&gateway, name, step));
+    }
+    Ok(())
+}
+
+fn measure(gateway: &Gateway, name: &str, mut step: Step) -> serde_json::Value {
+    let mut samples: Vec<u64> = Vec::with_capacity(1 << 22);
+    let mut action = evaluate(gateway, &mut step).decision.action;
+    let warm = Instant::now();
+    while warm.elapsed() < Duration::from_millis(200) {
+        action = evaluate(gateway, &mut step).decision.action;
+    }
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) && samples.len() < samples.capacity() {
+        let start = Instant::now();
+        let evaluation = evaluate(gateway, &mut step);
+        samples.push(start.elapsed().as_nanos() as u64);
+        std::hint::black_box(&evaluation);
+    }
+    let allocations = allocation_counter::measure(|| {
+        std::hint::black_box(evaluate(gateway, &mut step));
+    });
+    samples.sort_unstable();
+    let at = |share: f64| samples[((samples.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    json!({
+        "name": name, "p50_us": at(0.5), "p99_us": at(0.99), "n": samples.len(),
+        "allocations": allocations.count_total, "action": action,
+    })
+}
+
+/// Nothing here waits, so the first poll is the last.
+fn evaluate(gateway: &Gateway, step: &mut Step) -> Evaluation {
+    let Step { context, event } = step;
+    let mut future = pin!(gateway.evaluate(context, event));
+    match future
+        .as_mut()
+        .poll(&mut TaskContext::from_waker(Waker::noop()))
+    {
+        Poll::Ready(evaluation) => evaluation,
+        Poll::Pending => unreachable!("no rule of the default policy waits"),
+    }
+}
