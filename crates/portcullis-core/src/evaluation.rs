@@ -6,8 +6,9 @@ use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
-use crate::decision::{Decision, RuleId};
+use crate::decision::Decision;
 use crate::event::Event;
+use crate::ids::RuleId;
 
 /// Which policy judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -37,6 +37,7 @@ mod error_code;
 mod evaluation;
 mod event;
 mod expr;
+mod ids;
 mod intent;
 pub mod pack;
 mod policy;
@@ -49,12 +50,13 @@ pub mod scan;
 mod snapshot;
 
 pub use decision::{
-    Action, Decision, DecisionId, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec,
-    RuleCost, RuleId, Severity, StopSpec,
+    Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,
+    StopSpec,
 };
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
 pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
+pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
 pub use policy::{
     CompiledRule, DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder,

@@ -10,11 +10,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
-use crate::decision::{Decision, RuleId, Severity, StopSpec};
+use crate::decision::{Decision, Severity, StopSpec};
 use crate::detectors::{self, Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType, Structured};
+use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::redact::push_pointer;
 use crate::route::DefaultRiskRouter;

@@ -1,6 +1,7 @@
 //! From many decisions to one (RFC-001 §5.1).
 
-use crate::decision::{Action, Decision, RuleId};
+use crate::decision::{Action, Decision};
+use crate::ids::RuleId;
 use crate::redact;
 use crate::rules::RuleInput;
 

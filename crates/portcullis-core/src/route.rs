@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::RuleId;
 use crate::event::{Event, EventType};
+use crate::ids::RuleId;
 use crate::snapshot::{ContextSnapshot, ToolRiskTier};
 
 /// What happens when a deep rule does not answer in time.

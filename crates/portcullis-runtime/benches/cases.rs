@@ -1,5 +1,5 @@
 //! The inputs of the table in docs/BENCHMARKS.md: the criterion benchmark, the latency
-//! example and PenguiFlow are all given these.
+//! example and `PenguiFlow` are all given these.
 
 use portcullis_core::{Context, Event, Step};
 use serde_json::{Map, json};

@@ -52,9 +52,9 @@ fn measure(gateway: &Gateway, name: &str, mut step: Step) -> serde_json::Value {
         std::hint::black_box(evaluate(gateway, &mut step));
     });
     samples.sort_unstable();
-    let at = |share: f64| samples[((samples.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    let at = |percent: usize| samples[(samples.len() - 1) * percent / 100] as f64 / 1000.0;
     json!({
-        "name": name, "p50_us": at(0.5), "p99_us": at(0.99), "n": samples.len(),
+        "name": name, "p50_us": at(50), "p99_us": at(99), "n": samples.len(),
         "allocations": allocations.count_total, "action": action,
     })
 }

@@ -100,7 +100,8 @@ impl Plan {
         for id in &self.missing {
             gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
             if self.required {
-                timed_out(routing.on_timeout, gathered);
+                let why = format!("'{id}' is required and not available");
+                timed_out(routing.on_timeout, &why, gathered);
             } else if !fail_open {
                 failed(id, "it is not available", gathered);
             }
@@ -121,7 +122,7 @@ impl Plan {
             for id in &self.ready {
                 gathered.cover(id, RuleOutcome::Failed, started.elapsed());
                 if self.required {
-                    timed_out(routing.on_timeout, gathered);
+                    timed_out(routing.on_timeout, &error.to_string(), gathered);
                 } else if !fail_open {
                     failed(id, &error.to_string(), gathered);
                 }
@@ -141,7 +142,7 @@ impl Plan {
                 for id in &self.ready {
                     gathered.cover(id, RuleOutcome::TimedOut, started.elapsed());
                 }
-                timed_out(routing.on_timeout, gathered);
+                timed_out(routing.on_timeout, "no answer in time", gathered);
             }
         }
     }
@@ -208,12 +209,12 @@ fn disabled(policy: &Policy, id: &RuleId) -> bool {
         .any(|rule| rule.id == *id && !rule.enabled)
 }
 
-fn timed_out(on_timeout: OnTimeout, gathered: &mut Gathered) {
+fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
     let decision = match on_timeout {
         OnTimeout::Allow => return,
         OnTimeout::Pause => Decision::pause(
             RuleId::TIMEOUT,
-            "Async evaluation timed out",
+            format!("Async evaluation timed out: {why}"),
             PauseSpec {
                 prompt: "Safety check timed out".to_owned(),
                 ..PauseSpec::default()
@@ -221,7 +222,7 @@ fn timed_out(on_timeout: OnTimeout, gathered: &mut Gathered) {
         ),
         OnTimeout::Stop => Decision::stop(
             RuleId::TIMEOUT,
-            "Async evaluation timed out (fail-closed)",
+            format!("Async evaluation timed out (fail-closed): {why}"),
             StopSpec::code(ErrorCode::AsyncTimeout),
         ),
     };

@@ -414,10 +414,6 @@ pub(crate) fn millis(ms: f64) -> Duration {
 }
 
 /// How a fast rule fared.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives for a moment on the stack; a box would allocate"
-)]
 enum FastOutcome {
     Said(Option<Decision>),
     Failed(RuleError),

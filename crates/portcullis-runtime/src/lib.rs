@@ -22,6 +22,7 @@
 //!
 //! Invariant: nothing here knows SQL, HTTP or a model format.
 
+mod cases;
 mod deep;
 mod deferred;
 mod effects;
@@ -32,6 +33,7 @@ mod inbox;
 mod reload;
 mod telemetry;
 
+pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};

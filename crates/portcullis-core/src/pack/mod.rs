@@ -4,14 +4,15 @@
 //! policy. Every problem of the file is reported at once, with its place and the nearest valid name.
 //! A pack with an error in any environment is refused in all of them.
 
+pub mod cases;
 pub mod diagnostic;
 pub(crate) mod yaml;
 
 use std::sync::Arc;
 
-use crate::decision::RuleId;
 use crate::detectors::{self, Entry, Kind};
 use crate::event::EventType;
+use crate::ids::RuleId;
 use crate::policy::{DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{BUILT_IN, KNOWN_DEEP, Rule, RuleSettings};

@@ -7,10 +7,10 @@ use super::{
     RuleSpec, Subject, documented,
 };
 use crate::decision::{
-    Action, Decision, Effect, PauseScope, PauseSpec, RetrySpec, RuleCost, RuleId, Severity,
-    StopSpec,
+    Action, Decision, Effect, PauseScope, PauseSpec, RetrySpec, RuleCost, Severity, StopSpec,
 };
 use crate::expr::{self, Predicate, Root};
+use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::{self, MapReader};
 use crate::scan::EventSet;

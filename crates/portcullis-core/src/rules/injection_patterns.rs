@@ -7,9 +7,10 @@ use super::{
     Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
-use crate::decision::{Action, Decision, PauseSpec, RuleCost, RuleId, Severity, StopSpec};
+use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
 use crate::detectors::{self, Kind, Meaning};
 use crate::event::EventType;
+use crate::ids::RuleId;
 use crate::intent::JailbreakIntent;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::read_families;

@@ -21,8 +21,9 @@ pub use schema_validation::SchemaValidation;
 pub use secret_redaction::{SecretPattern, SecretRedaction};
 pub use tool_allowlist::ToolAllowlist;
 
-use crate::decision::{Decision, RedactionSpec, RuleCost, RuleId, Severity};
+use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::event::{Context, Event, EventType};
+use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
 use crate::redact::Cursor;

@@ -8,8 +8,9 @@ use super::{
     Body, Compiled, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
-use crate::decision::{Decision, RetrySpec, RuleCost, RuleId, Severity};
+use crate::decision::{Decision, RetrySpec, RuleCost, Severity};
 use crate::event::EventType;
+use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::{MapReader, Yaml};
 use crate::scan::EventSet;

@@ -4,9 +4,10 @@ use super::{
     Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
-use crate::decision::{Decision, RuleCost, RuleId, Severity};
+use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::{Kind, Meaning};
 use crate::event::EventType;
+use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::read_families;
 use crate::pack::yaml::{self, MapReader, Yaml};

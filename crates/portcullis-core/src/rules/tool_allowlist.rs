@@ -6,9 +6,10 @@ use super::{
     Body, Compiled, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
-use crate::decision::{Decision, RuleCost, RuleId, Severity, StopSpec};
+use crate::decision::{Decision, RuleCost, Severity, StopSpec};
 use crate::error_code::ErrorCode;
 use crate::event::EventType;
+use crate::ids::RuleId;
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::MapReader;
 use crate::scan::EventSet;

@@ -1,0 +1,140 @@
+//! The gate in process. Results are in docs/BENCHMARKS.md; `scripts/bench-peers` compares with
+//! others.
+
+mod cases;
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use portcullis_core::rules::{
+    RuleError, RuleInfo, RuleInput, RuleSettings, SecretPattern, SecretRedaction,
+};
+use portcullis_core::scan::EventSet;
+use portcullis_core::{
+    Context, ContextSnapshot, Decision, Event, EventType, PolicyBuilder, RiskRouter, Routing,
+    Severity, Step, pack,
+};
+use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use tokio::runtime::Runtime;
+
+fn default_gateway() -> Gateway {
+    let loaded = pack::load_default().unwrap_or_else(|report| panic!("{report}"));
+    Gateway::builder(loaded.policy).build()
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every input of the table, by the default pack.
+fn events(c: &mut Criterion) {
+    let (gateway, runtime) = (default_gateway(), runtime());
+    let mut group = c.benchmark_group("gate");
+    for (name, Step { mut context, event }) in cases::cases() {
+        group.throughput(Throughput::Bytes(event.text().len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Ten times the patterns must not cost more than half as much again.
+fn patterns(c: &mut Criterion) {
+    let runtime = runtime();
+    let event = Event::tool_call_result("bench", "t", cases::prose(10 * 1024));
+    let mut group = c.benchmark_group("patterns");
+    for count in [13, 130, 1300] {
+        let patterns = (0..count).map(|n| SecretPattern {
+            entity: format!("TOKEN_{n}"),
+            regex: format!("k{n:x}q_[a-z0-9]{{20,}}"),
+            keywords: Vec::new(),
+            place: pack::diagnostic::Place::default(),
+        });
+        let settings = SecretRedaction {
+            patterns: patterns.collect(),
+        };
+        let policy = PolicyBuilder::new("bench", "1")
+            .rule(RuleSettings::SecretRedaction(settings))
+            .compile()
+            .unwrap_or_else(|report| panic!("{report}"));
+        let gateway = Gateway::builder(policy).build();
+        let mut context = Context::new("bench");
+        group.bench_function(BenchmarkId::from_parameter(count), |b| {
+            b.iter(|| {
+                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
+            });
+        });
+    }
+    group.finish();
+}
+
+struct Instant;
+
+impl DeepRule for Instant {
+    fn info(&self) -> RuleInfo {
+        RuleInfo {
+            id: "instant".into(),
+            version: "1".into(),
+            events: EventSet::from_iter([EventType::LlmBefore]),
+            severity: Severity::Low,
+        }
+    }
+
+    fn evaluate<'a>(
+        &'a self,
+        _input: RuleInput<'a>,
+    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+struct AlwaysWait;
+
+impl RiskRouter for AlwaysWait {
+    fn route(&self, _event: &Event, _snapshot: &ContextSnapshot<'_>) -> Routing {
+        Routing {
+            async_wait_ms: 1000.0,
+            ..Routing::default()
+        }
+    }
+}
+
+/// From submit to a ready answer, through the in-memory inbox: the whole evaluation of a short
+/// prompt, with a deep rule that answers at once and without one.
+fn inbox(c: &mut Criterion) {
+    let runtime = runtime();
+    let event = Event::llm_before("bench", "hello");
+    let mut rules = DeepRules::new();
+    rules.register(Arc::new(Instant));
+    let policy = || {
+        let builder = PolicyBuilder::new("bench", "1");
+        builder
+            .compile()
+            .unwrap_or_else(|report| panic!("{report}"))
+    };
+    let with = Gateway::builder(policy())
+        .deep_rules(rules)
+        .risk_router(AlwaysWait)
+        .build();
+    let without = Gateway::builder(policy()).risk_router(AlwaysWait).build();
+    let mut group = c.benchmark_group("memory inbox");
+    for (name, gateway) in [("one deep rule", with), ("none", without)] {
+        let mut context = Context::new("bench");
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, events, patterns, inbox);
+criterion_main!(benches);

@@ -1,0 +1,41 @@
+//! One file per command.
+
+pub(crate) mod completions;
+pub(crate) mod eval;
+pub(crate) mod policy_diff;
+pub(crate) mod policy_explain;
+pub(crate) mod policy_lint;
+pub(crate) mod policy_test;
+pub(crate) mod rule;
+
+use std::path::Path;
+
+use portcullis_core::pack::{self, Loaded};
+use portcullis_runtime::PackFile;
+
+use crate::output::Failure;
+
+/// Loads a pack, or the built-in one.
+fn load(path: Option<&Path>, env: Option<&str>) -> Result<Loaded, Failure> {
+    let loaded = match path {
+        Some(path) => PackFile::new(path)
+            .with_env(env.map(str::to_owned))
+            .load()?,
+        None => pack::load(&pack::Pack {
+            file: "policies/default.yaml",
+            text: pack::DEFAULT,
+            env,
+            ..pack::Pack::default()
+        })
+        .map_err(|report| Failure::Input(report.into()))?,
+    };
+    Ok(loaded)
+}
+
+/// A runtime for one thread: commands judge one event at a time.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|error| Failure::Unavailable(anyhow::Error::from(error).context("cannot start")))
+}

@@ -1,0 +1,104 @@
+//! Printing, and what a command ends with.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use portcullis_core::Action;
+use portcullis_runtime::LoadError;
+
+/// What a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Fine.
+    Yes,
+    /// The answer is no: lint or a test failed, verdicts differ.
+    No,
+    /// Some of the input was bad, and was said to be.
+    BadInput,
+}
+
+impl From<Answer> for ExitCode {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Yes => Self::SUCCESS,
+            Answer::No => Self::from(1),
+            Answer::BadInput => Self::from(2),
+        }
+    }
+}
+
+/// Why a command could not answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What the user gave cannot be used.
+    Input(anyhow::Error),
+    /// Something needed is not there: the disk, a service.
+    Unavailable(anyhow::Error),
+    /// Nobody reads our output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::Unavailable(_) => 3,
+            Self::ReaderGone => 0,
+        }
+    }
+
+    /// Writing to standard output failed.
+    pub(crate) fn write(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ReaderGone;
+        }
+        Self::Unavailable(anyhow::Error::from(error).context("cannot write the output"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Input(error) | Self::Unavailable(error)) = self else {
+            return Ok(());
+        };
+        let text = format!("{error:#}");
+        // A report about a pack says `error` in its own place.
+        if text.contains(": error: ") {
+            f.write_str(text.trim_end())
+        } else {
+            write!(f, "{BOLD_RED}error:{BOLD_RED:#} {text}")
+        }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::Input(error.into())
+    }
+}
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
+pub(crate) const RED: Style = AnsiColor::Red.on_default();
+const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
+
+/// How an action is shown.
+pub(crate) fn style(action: Action) -> Style {
+    match action {
+        Action::Allow => GREEN,
+        Action::Redact => AnsiColor::Cyan.on_default(),
+        Action::Retry => AnsiColor::Blue.on_default(),
+        Action::Pause => AnsiColor::Yellow.on_default(),
+        Action::Stop => BOLD_RED,
+    }
+}
+
+/// A value as one line of JSON.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> io::Result<String> {
+    let mut line = serde_json::to_string(value)?;
+    line.push('\n');
+    Ok(line)
+}
