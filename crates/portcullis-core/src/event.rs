@@ -182,6 +182,7 @@ pub enum Structured<'e> {
 
 /// The event as JSON carries it: fields that we do not know are kept, not dropped.
 #[derive(Deserialize)]
+#[serde(expecting = "an event object")]
 struct EventWire {
     event_type: EventType,
     #[serde(default)]
@@ -252,6 +253,7 @@ impl Context {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a context object")]
 struct ContextWire {
     #[serde(default)]
     run_id: String,
@@ -296,7 +298,10 @@ pub struct Step {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `event` and `context`"
+)]
 struct StepWire {
     #[serde(default)]
     context: Context,

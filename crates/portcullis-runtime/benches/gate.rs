@@ -1,6 +1,8 @@
 //! The gate in process. Results are in docs/BENCHMARKS.md; `scripts/bench-peers` compares with
 //! others.
 
+#![expect(clippy::panic, reason = "a benchmark has nobody to report to")]
+
 mod cases;
 
 use std::hint::black_box;

@@ -122,12 +122,19 @@ fn parse(text: &[u8]) -> Result<Step, (Option<String>, String)> {
     let step = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let field = (path != ".").then_some(path);
-        (field, error.into_inner().to_string())
+        (field, message(&error.into_inner()))
     })?;
     deserializer
         .end()
-        .map_err(|error| (None, error.to_string()))?;
+        .map_err(|error| (None, message(&error)))?;
     Ok(step)
+}
+
+/// Every line is a document of its own, so that "line 1" would only confuse.
+fn message(error: &serde_json::Error) -> String {
+    error
+        .to_string()
+        .replace(" at line 1 column ", " at column ")
 }
 
 /// Opens a file, or standard input for `-` and nothing.
