@@ -14,9 +14,9 @@ use clap_complete::Shell;
     version,
     after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or bad input, \
                   3 something needed is unavailable.\n\n\
-                  Example:\n  \
-                  echo '{\"event\":{\"event_type\":\"llm_before\",\"run_id\":\"r1\",\
-                  \"text_content\":\"hello\"}}' | portcullis eval"
+                  Examples:\n  \
+                  portcullis eval --format text examples/events.ndjson\n  \
+                  portcullis policy lint my-policy.yaml"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

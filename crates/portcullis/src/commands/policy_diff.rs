@@ -115,7 +115,7 @@ fn print(
         let color = style(decision.action);
         let count = decision.redactions.len();
         let redactions = if count > 0 {
-            format!(", {count} redactions")
+            format!(", {count} redacted")
         } else {
             String::new()
         };

@@ -1,0 +1,67 @@
+//! What the documentation shows works.
+
+use crate::{Files, root, run};
+
+/// The fenced blocks of a language in a Markdown file.
+fn blocks(file: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(file)).unwrap();
+    text.split("\n```")
+        .filter_map(|part| part.strip_prefix(&format!("{language}\n")))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
+    let files = Files::new();
+    let mut packs = 0;
+    for file in ["README.md", "docs/guide.md"] {
+        let mut last = None;
+        for block in blocks(file, "yaml") {
+            if block.contains("policy_pack:") {
+                packs += 1;
+                let pack = files.write(&format!("pack{packs}.yaml"), &block);
+                let done = run(&["policy", "lint", "--deny-warnings", &pack], "");
+                assert_eq!(done.code(), 0, "{file}: {}", done.out());
+                // The guide's cases are for its first pack.
+                last.get_or_insert(pack);
+            } else if block.starts_with("cases:") {
+                let pack = last.as_ref().unwrap();
+                let cases = files.write("cases.yaml", &block);
+                let done = run(&["policy", "test", pack, "--cases", &cases], "");
+                assert_eq!(done.code(), 0, "{file}: {}{}", done.out(), done.err());
+            }
+        }
+    }
+    assert_eq!(packs, 3);
+}
+
+/// Each example of a rule's page is the `sync_rules` of a pack.
+#[test]
+fn every_example_of_a_rule_loads() {
+    let files = Files::new();
+    let examples: Vec<String> = blocks("docs/rules.md", "yaml");
+    assert!(examples.len() >= 5);
+    for example in examples {
+        let pack = files.write(
+            "example.yaml",
+            &format!("policy_pack: x\nversion: '1'\n{example}"),
+        );
+        let done = run(&["policy", "lint", &pack], "");
+        assert_eq!(done.code(), 0, "{}", done.out());
+    }
+}
+
+#[test]
+fn the_echo_lines_of_the_documentation_are_steps() {
+    for file in ["README.md", "docs/guide.md"] {
+        for block in blocks(file, "sh")
+            .iter()
+            .filter(|block| block.starts_with("echo '"))
+        {
+            let line = block.split('\'').nth(1).unwrap();
+            let done = run(&["eval"], format!("{line}\n"));
+            assert_eq!(done.code(), 0, "{file}: {line}");
+        }
+    }
+}
