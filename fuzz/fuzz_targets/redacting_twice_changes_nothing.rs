@@ -24,7 +24,7 @@ fuzz_target!(|parts: (Vec<u8>, Vec<u8>, u8)| {
     let (before, after) = (String::from_utf8_lossy(&before), String::from_utf8_lossy(&after));
     let mut event = Event::tool_call_result("r", "t", format!("{before}{secret}{after}"));
     let (gateway, runtime) = &*GATE;
-    let mut judge = |event: &Event| {
+    let judge = |event: &Event| {
         runtime.block_on(gateway.evaluate(&mut Context::new("r"), event)).decision
     };
     let first = judge(&event);

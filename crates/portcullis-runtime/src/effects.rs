@@ -167,7 +167,11 @@ impl Runs {
 
     /// Carries out the effects that concern the run.
     pub(crate) fn apply(&self, decision: &Decision, context: &mut Context, event: &Event) {
-        if decision.effects.is_empty() {
+        if decision
+            .effects
+            .iter()
+            .all(|effect| *effect == Effect::EmitAlert)
+        {
             return;
         }
         let flag = || Flag {

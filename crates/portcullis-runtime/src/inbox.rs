@@ -232,7 +232,7 @@ struct Late {
 
 impl Late {
     fn push(&mut self, response: DeepResponse, now: Instant, limits: InboxLimits) {
-        self.expire(now, limits);
+        self.expire(now, limits, 1);
         let id = response.correlation_id.clone();
         let run = self.by_run.entry(response.run_id.clone()).or_default();
         run.push_back(id.clone());
@@ -248,11 +248,12 @@ impl Late {
         }
     }
 
-    /// Drops what is too old or too much, and entries whose response has been taken.
-    fn expire(&mut self, now: Instant, limits: InboxLimits) {
+    /// Drops what is too old, or too much with `more` to come, and entries whose response has been
+    /// taken.
+    fn expire(&mut self, now: Instant, limits: InboxLimits, more: usize) {
         while let Some((at, id)) = self.order.front() {
             let gone = !self.responses.contains_key(id);
-            let full = self.responses.len() >= limits.late_total;
+            let full = self.responses.len() + more > limits.late_total;
             if !gone && !full && now.duration_since(*at) <= limits.late_age {
                 break;
             }
@@ -279,7 +280,7 @@ impl Late {
     }
 
     fn drain(&mut self, run_id: &str, now: Instant, limits: InboxLimits) -> Vec<DeepResponse> {
-        self.expire(now, limits);
+        self.expire(now, limits, 0);
         let ids = self.by_run.remove(run_id).unwrap_or_default();
         ids.iter()
             .filter_map(|id| self.responses.remove(id))
