@@ -10,7 +10,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_core::rules::{Rule, RuleError, RuleInput};
 use portcullis_core::{Context, ContextSnapshot, Decision, Event};
@@ -26,9 +26,17 @@ pub(crate) struct FencedInput {
 
 pub(crate) type Answer = Result<Option<Decision>, RuleError>;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A rule to run, where its answer goes, and the way back into the pool.
+struct Job {
+    rule: Arc<dyn Rule>,
+    input: Arc<FencedInput>,
+    answer: oneshot::Sender<Answer>,
+    pool: Arc<Inner>,
+    worker: Sender<Job>,
+}
 
-/// A pool of threads that may get stuck.
+/// A pool of threads that may get stuck. An idle thread is held by nothing but the pool, and ends
+/// with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     inner: Arc<Inner>,
@@ -64,52 +72,51 @@ impl Fence {
         input: Arc<FencedInput>,
     ) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
-        self.start(Box::new(move || {
-            // The caller may be gone, and then nobody wants the answer.
-            let _ = answer.send(judge(&*rule, &input));
-        }));
+        if let Some(worker) = self.worker() {
+            // The thread is waiting for exactly this.
+            let _ = worker.clone().send(Job {
+                rule,
+                input,
+                answer,
+                pool: Arc::clone(&self.inner),
+                worker,
+            });
+        }
         receiver
     }
 
-    fn start(&self, job: Job) {
-        let mut job = job;
-        let mut state = self
-            .inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        while let Some(worker) = state.idle.pop() {
-            match worker.send(job) {
-                Ok(()) => return,
-                Err(returned) => job = returned.0,
-            }
+    /// A thread with nothing to do, a new one if need be and there is room.
+    fn worker(&self) -> Option<Sender<Job>> {
+        let mut state = self.inner.lock();
+        if let Some(idle) = state.idle.pop() {
+            return Some(idle);
         }
         if state.threads >= self.inner.max_threads {
-            return;
+            return None;
         }
-        let (sender, receiver) = channel::<Job>();
-        let inner = Arc::clone(&self.inner);
-        let spawned = std::thread::Builder::new()
+        let (sender, receiver) = channel();
+        std::thread::Builder::new()
             .name("portcullis-rule".to_owned())
-            .spawn({
-                let sender = sender.clone();
-                move || inner.work(&receiver, &sender)
-            });
-        if spawned.is_ok() {
-            state.threads += 1;
-            // The thread is waiting for exactly this.
-            let _ = sender.send(job);
-        }
+            .spawn(move || work(&receiver))
+            .ok()?;
+        state.threads += 1;
+        Some(sender)
     }
 }
 
 impl Inner {
-    fn work(&self, jobs: &Receiver<Job>, own: &Sender<Job>) {
-        while let Ok(job) = jobs.recv() {
-            job();
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.idle.push(own.clone());
-        }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn work(jobs: &Receiver<Job>) {
+    while let Ok(job) = jobs.recv() {
+        let said = judge(&*job.rule, &job.input);
+        // Idle first: whoever has the answer may ask again at once.
+        job.pool.lock().idle.push(job.worker);
+        // The caller may be gone, and then nobody wants the answer.
+        let _ = job.answer.send(said);
     }
 }
 
