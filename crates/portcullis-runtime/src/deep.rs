@@ -10,6 +10,8 @@ use futures_util::future::join_all;
 use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
 use portcullis_core::{Context, ContextSnapshot, Decision, Event, EventType, RuleId};
 
+use crate::fence;
+
 /// A future on the heap: what a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -93,7 +95,7 @@ impl DeepRules {
         self.rules
             .iter()
             .filter(|(info, _)| info.events.contains(event_type))
-            .map(|(info, rule)| (info.id.clone(), rule.ready()))
+            .map(|(info, rule)| (info.id.clone(), is_ready(&**rule)))
             .collect()
     }
 
@@ -117,7 +119,7 @@ impl DeepRules {
         let Some((_, rule)) = self.rules.iter().find(|(info, _)| info.id == *id) else {
             return DeepAnswer::Unavailable;
         };
-        if !rule.ready() {
+        if !is_ready(&**rule) {
             return DeepAnswer::Unavailable;
         }
         let input = RuleInput {
@@ -139,6 +141,11 @@ impl DeepRules {
             Err(_) => DeepAnswer::Failed("panicked".to_owned()),
         }
     }
+}
+
+/// A rule that panics instead of saying whether it is ready is not.
+fn is_ready(rule: &dyn DeepRule) -> bool {
+    fence::catching(|| Ok(rule.ready())).unwrap_or(false)
 }
 
 impl std::fmt::Debug for DeepRules {

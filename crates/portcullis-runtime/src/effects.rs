@@ -60,10 +60,10 @@ impl RecentAlerts {
 impl AlertSink for RecentAlerts {
     fn alert(&self, alert: Alert) {
         let mut alerts = relock(&self.alerts);
-        if alerts.len() == self.capacity {
+        alerts.push_back(alert);
+        if alerts.len() > self.capacity {
             alerts.pop_front();
         }
-        alerts.push_back(alert);
     }
 }
 
@@ -190,8 +190,10 @@ impl Runs {
                         .strike_counts
                         .entry(category.to_owned())
                         .or_default();
-                    *strikes = strikes.saturating_add(1);
-                    record.strikes.insert(category.to_owned(), *strikes);
+                    // Other events of the run may have been judged since this one was begun.
+                    let remembered = record.strikes.entry(category.to_owned()).or_default();
+                    *strikes = (*strikes).max(*remembered).saturating_add(1);
+                    *remembered = *strikes;
                 }
                 Effect::FlagTrajectory => {
                     if record.flags.len() == Self::FLAGS {
