@@ -544,9 +544,13 @@ impl CompiledRule {
         &self.events
     }
 
-    /// The parts of an event that it looks at.
-    pub fn reads(&self) -> Parts {
-        self.reads
+    /// The parts of this event that it looks at. The scan takes in one structured part only.
+    pub fn reads(&self, event: &Event) -> Parts {
+        match event.event_type {
+            _ if !self.scans => self.reads,
+            EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
+            _ => Parts::TEXT.and(Parts::TOOL_ARGS),
+        }
     }
 
     /// Whether it must be kept behind a deadline; if so, the rule to run there.

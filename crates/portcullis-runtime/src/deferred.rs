@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::rules::{KNOWN_DEEP, RuleInput};
 use portcullis_core::{
-    Action, Decision, ErrorCode, Event, OnTimeout, PauseSpec, Policy, Routing, RuleId, RuleOutcome,
-    Severity, StopSpec,
+    Action, Decision, ErrorCode, Event, OnTimeout, Parts, PauseSpec, Policy, Routing, RuleId,
+    RuleOutcome, Severity, StopSpec,
 };
 
 use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
 use crate::gateway::{Gateway, Gathered, millis};
-use crate::inbox::GuardInbox;
+use crate::inbox::{AskError, GuardInbox};
 
 /// Deep decisions come after all fast ones.
 const PLACE: usize = usize::MAX;
+
+const UNAVAILABLE: &str = "it is not available";
 
 /// Which deep rules an event is for.
 #[derive(Debug, Default)]
@@ -100,10 +102,9 @@ impl Plan {
         for id in &self.missing {
             gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
             if self.required {
-                let why = format!("'{id}' is required and not available");
-                timed_out(routing.on_timeout, &why, gathered);
+                timed_out(routing.on_timeout, &why_missing(id), gathered);
             } else if !fail_open {
-                failed(id, "it is not available", gathered);
+                gathered.decide(PLACE, failed(id, UNAVAILABLE));
             }
         }
         let Some(inbox) = gateway.inbox.as_deref().filter(|_| !self.ready.is_empty()) else {
@@ -117,39 +118,47 @@ impl Plan {
             snapshot: Arc::new(input.snapshot.clone().into_owned()),
             rules: self.ready.clone(),
         };
-        let correlation_id = request.correlation_id.clone();
-        if let Err(error) = inbox.submit(request).await {
-            for id in &self.ready {
-                gathered.cover(id, RuleOutcome::Failed, started.elapsed());
+        let asked = if routing.async_wait_ms <= 0.0 {
+            inbox
+                .submit(request)
+                .await
+                .map(|()| None)
+                .map_err(AskError::from)
+        } else {
+            let timeout = millis(routing.async_wait_ms);
+            inbox.ask(request, timeout).await.map(Some)
+        };
+        let took = started.elapsed();
+        match asked {
+            Ok(Some(response)) => self.take(&response, routing, fail_open, took, gathered),
+            Ok(None) => self.cover(RuleOutcome::Pending, took, gathered),
+            Err(AskError::Await(error)) => {
+                self.cover(RuleOutcome::TimedOut, took, gathered);
+                timed_out(routing.on_timeout, &error.to_string(), gathered);
+            }
+            Err(AskError::Submit(error)) => {
+                self.cover(RuleOutcome::Failed, took, gathered);
                 if self.required {
                     timed_out(routing.on_timeout, &error.to_string(), gathered);
                 } else if !fail_open {
-                    failed(id, &error.to_string(), gathered);
+                    for id in &self.ready {
+                        gathered.decide(PLACE, failed(id, &error.to_string()));
+                    }
                 }
             }
-            return;
         }
-        if routing.async_wait_ms <= 0.0 {
-            for id in &self.ready {
-                gathered.cover(id, RuleOutcome::Pending, started.elapsed());
-            }
-            return;
-        }
-        let timeout = millis(routing.async_wait_ms);
-        match inbox.await_response(&correlation_id, timeout).await {
-            Ok(response) => self.take(&response, fail_open, started.elapsed(), gathered),
-            Err(_) => {
-                for id in &self.ready {
-                    gathered.cover(id, RuleOutcome::TimedOut, started.elapsed());
-                }
-                timed_out(routing.on_timeout, "no answer in time", gathered);
-            }
+    }
+
+    fn cover(&self, outcome: RuleOutcome, took: Duration, gathered: &mut Gathered) {
+        for id in &self.ready {
+            gathered.cover(id, outcome, took);
         }
     }
 
     fn take(
         &self,
         response: &DeepResponse,
+        routing: &Routing,
         fail_open: bool,
         took: Duration,
         gathered: &mut Gathered,
@@ -164,28 +173,40 @@ impl Plan {
                 }
                 Some(DeepAnswer::Failed(error)) => (RuleOutcome::Failed, Some(error.as_str())),
                 Some(DeepAnswer::Unavailable) | None => {
-                    (RuleOutcome::Unavailable, Some("it is not available"))
+                    (RuleOutcome::Unavailable, Some(UNAVAILABLE))
                 }
             };
             gathered.cover(id, outcome, took);
-            if let Some(error) = error
-                && !fail_open
-            {
-                failed(id, error, gathered);
+            match error {
+                None => gathered.coverage.judged = Parts::ALL,
+                // Whether it was missing before it was asked or only then makes no difference.
+                Some(_) if self.required && outcome == RuleOutcome::Unavailable => {
+                    timed_out(routing.on_timeout, &why_missing(id), gathered);
+                }
+                Some(error) if !fail_open => gathered.decide(PLACE, failed(id, error)),
+                Some(_) => {}
             }
         }
     }
 }
 
-/// Decisions on earlier events of the run that came too late for them. A STOP or PAUSE counts now;
-/// of the others only the effects do, because what they would have changed has passed.
-pub(crate) fn take_late(inbox: &dyn GuardInbox, run_id: &str, gathered: &mut Gathered) {
+/// Decisions on earlier events of the run that came too late for them. A STOP or PAUSE counts now,
+/// and so does a failure that stops; of the others only the effects do, because what they would have
+/// changed has passed.
+pub(crate) fn take_late(
+    inbox: &dyn GuardInbox,
+    run_id: &str,
+    fail_open: bool,
+    gathered: &mut Gathered,
+) {
     for response in inbox.drain_responses(run_id) {
-        for (_, answer) in response.answers {
-            let DeepAnswer::Decided(decision) = answer else {
-                continue;
+        for (id, answer) in response.answers {
+            let mut decision = match answer {
+                DeepAnswer::Decided(decision) => *decision,
+                DeepAnswer::Failed(error) if !fail_open => failed(&id, &error),
+                DeepAnswer::Unavailable if !fail_open => failed(&id, UNAVAILABLE),
+                _ => continue,
             };
-            let mut decision = *decision;
             decision.redactions.clear();
             decision.reason = format!("Late, on an earlier step: {}", decision.reason).into();
             if decision.action < Action::Pause {
@@ -207,6 +228,10 @@ fn disabled(policy: &Policy, id: &RuleId) -> bool {
         .deep_rules()
         .iter()
         .any(|rule| rule.id == *id && !rule.enabled)
+}
+
+fn why_missing(id: &RuleId) -> String {
+    format!("'{id}' is required and not available")
 }
 
 fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
@@ -235,18 +260,14 @@ fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
     );
 }
 
-fn failed(id: &RuleId, error: &str, gathered: &mut Gathered) {
+fn failed(id: &RuleId, error: &str) -> Decision {
     let decision = Decision::stop(
         id.clone(),
         format!("Deep rule failed: {error}"),
         StopSpec::code(ErrorCode::AsyncError),
-    )
-    .with_severity(Severity::Critical);
-    gathered.decide(
-        PLACE,
-        Decision {
-            was_sync: false,
-            ..decision
-        },
     );
+    Decision {
+        was_sync: false,
+        ..decision.with_severity(Severity::Critical)
+    }
 }

@@ -7,9 +7,9 @@ use arc_swap::ArcSwap;
 use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
     Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
-    DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, Mode,
-    Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
-    nothing_triggered,
+    DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event,
+    GatewaySettings, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome,
+    Severity, StopSpec, nothing_triggered,
 };
 
 use crate::deep::DeepRules;
@@ -248,6 +248,9 @@ impl Gateway {
             snapshot: &snapshot,
         };
         let subject = policy.subject(input, &scan);
+        // What the embedder's hooks took is not the first rule's doing.
+        let hooked = self.context_builder.is_some() || self.risk_router.is_some();
+        let started = if hooked { Instant::now() } else { started };
         self.run_fast_rules(policy, &subject, input, gathered, started)
             .await;
         self.run_deep_rules(policy, input, &routing, gathered).await;
@@ -282,7 +285,9 @@ impl Gateway {
                 let answer = self.fence.run(Arc::clone(outside), Arc::clone(own));
                 let asked = Instant::now();
                 if settings.sync_parallel {
-                    waiting.push((place, rule, asked, answer));
+                    let turn = gathered.coverage.rules.len() + waiting.len();
+                    waiting.push((place, turn, rule, asked, answer));
+                    last = asked;
                     continue;
                 }
                 wait_for(answer, timeout).await
@@ -299,20 +304,16 @@ impl Gateway {
                 outcome
             };
             last = now;
-            gathered.take(place, rule, outcome, took, settings.sync_fail_open);
+            gathered.take(place, rule, input.event, outcome, took, settings);
             gathered.last = Some(now);
         }
-        for (place, rule, asked, answer) in waiting {
+        for (place, turn, rule, asked, answer) in waiting {
             gathered.last = None;
             let left = timeout.saturating_sub(asked.elapsed());
             let outcome = wait_for(answer, left).await;
-            gathered.take(
-                place,
-                rule,
-                outcome,
-                asked.elapsed(),
-                settings.sync_fail_open,
-            );
+            let took = asked.elapsed();
+            gathered.take(place, rule, input.event, outcome, took, settings);
+            gathered.coverage.rules[turn..].rotate_right(1);
         }
     }
 
@@ -328,7 +329,8 @@ impl Gateway {
         }
         let inbox = self.inbox.as_deref();
         if let Some(inbox) = inbox {
-            deferred::take_late(inbox, &input.event.run_id, gathered);
+            let fail_open = policy.gateway().async_fail_open;
+            deferred::take_late(inbox, &input.event.run_id, fail_open, gathered);
         }
         let plan = deferred::Plan::new(policy, inbox, input.event, routing);
         if plan.is_empty() {
@@ -387,12 +389,19 @@ impl Gateway {
             coverage: gathered.coverage,
             elapsed_us: now.duration_since(started).as_micros() as u64,
         };
+        // A sink that panics must not undo the decision that it is told of.
         if alerting {
-            self.alerts
-                .alert(effects::alert(context, event, &evaluation));
+            let alert = effects::alert(context, event, &evaluation);
+            let _ = fence::catching(|| {
+                self.alerts.alert(alert);
+                Ok(())
+            });
         }
         if let Some(telemetry) = &self.telemetry {
-            telemetry.evaluated(event, &evaluation);
+            let _ = fence::catching(|| {
+                telemetry.evaluated(event, &evaluation);
+                Ok(())
+            });
         }
         evaluation
     }
@@ -465,13 +474,14 @@ impl Gathered {
         &mut self,
         place: usize,
         rule: &CompiledRule,
+        event: &Event,
         outcome: FastOutcome,
         took: Duration,
-        fail_open: bool,
+        settings: &GatewaySettings,
     ) {
         let id = rule.id();
         if matches!(outcome, FastOutcome::Said(_)) {
-            self.coverage.judged = self.coverage.judged.and(rule.reads());
+            self.coverage.judged = self.coverage.judged.and(rule.reads(event));
         }
         let (outcome, failure) = match outcome {
             FastOutcome::Said(None) => (RuleOutcome::Clear, None),
@@ -496,7 +506,7 @@ impl Gathered {
         };
         self.cover(id, outcome, took);
         if let Some((code, reason)) = failure
-            && !fail_open
+            && !settings.sync_fail_open
         {
             let decision = Decision::stop(id.clone(), reason, StopSpec::code(code));
             self.decide(place, decision.with_severity(Severity::Critical));

@@ -32,6 +32,17 @@ pub enum AwaitError {
     Unknown,
 }
 
+/// Why a question has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It could not be put.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// It was put, and there is no response.
+    #[error(transparent)]
+    Await(#[from] AwaitError),
+}
+
 /// `SteeringGuardInbox`: hands events to deep rules and gives back what they say.
 ///
 /// Whatever it keeps is bounded: by count per run, by age, and in total.
@@ -48,6 +59,15 @@ pub trait GuardInbox: Send + Sync + 'static {
         correlation_id: &'a str,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<DeepResponse, AwaitError>>;
+
+    /// Hands over an event and waits for the response. Unlike with [`submit`](Self::submit) and
+    /// [`await_response`](Self::await_response) one after the other, there is no moment in which
+    /// another event of the run could drain the response as a late one.
+    fn ask(
+        &self,
+        request: DeepRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<DeepResponse, AskError>>;
 
     /// Takes the run's responses that nobody waited for, or not long enough. No other run's.
     fn drain_responses(&self, run_id: &str) -> Vec<DeepResponse>;
@@ -102,21 +122,19 @@ impl MemoryInbox {
         Self {
             rules: Arc::new(rules),
             limits,
-            slots: Arc::new(Semaphore::new(limits.in_flight)),
+            slots: Arc::new(Semaphore::new(limits.in_flight.min(Semaphore::MAX_PERMITS))),
             state: Arc::default(),
         }
     }
 
-    fn try_submit(&self, request: DeepRequest) -> Result<(), SubmitError> {
+    /// Starts an evaluation. Its response is late once nobody holds the receiver.
+    fn start(&self, request: DeepRequest) -> Result<oneshot::Receiver<DeepResponse>, SubmitError> {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| SubmitError::Unavailable(error.to_string()))?;
         let slot = Arc::clone(&self.slots)
             .try_acquire_owned()
             .map_err(|_| SubmitError::Overloaded(self.limits.in_flight))?;
         let (sender, receiver) = oneshot::channel();
-        lock(&self.state)
-            .unclaimed
-            .insert(request.correlation_id.clone(), receiver);
         let work = Work {
             rules: Arc::clone(&self.rules),
             limits: self.limits,
@@ -124,6 +142,15 @@ impl MemoryInbox {
             _slot: slot,
         };
         runtime.spawn(work.run(request, sender));
+        Ok(receiver)
+    }
+
+    fn try_submit(&self, request: DeepRequest) -> Result<(), SubmitError> {
+        // An evaluation takes this lock before it ends, so it finds its receiver here.
+        let mut state = lock(&self.state);
+        let correlation_id = request.correlation_id.clone();
+        let receiver = self.start(request)?;
+        state.unclaimed.insert(correlation_id, receiver);
         Ok(())
     }
 
@@ -132,7 +159,7 @@ impl MemoryInbox {
         correlation_id: &str,
         timeout: Duration,
     ) -> Result<DeepResponse, AwaitError> {
-        let mut receiver = {
+        let receiver = {
             let mut state = lock(&self.state);
             if let Some(response) = state.late.take(correlation_id) {
                 return Ok(response);
@@ -142,13 +169,20 @@ impl MemoryInbox {
                 .remove(correlation_id)
                 .ok_or(AwaitError::Unknown)?
         };
-        match tokio::time::timeout(timeout, &mut receiver).await {
-            Ok(Ok(response)) => Ok(response),
-            // The answer may have come while the timer fired; closing first makes that certain.
-            _ => {
-                receiver.close();
-                receiver.try_recv().map_err(|_| AwaitError::TimedOut)
-            }
+        wait(receiver, timeout).await
+    }
+}
+
+async fn wait(
+    mut receiver: oneshot::Receiver<DeepResponse>,
+    timeout: Duration,
+) -> Result<DeepResponse, AwaitError> {
+    match tokio::time::timeout(timeout, &mut receiver).await {
+        Ok(Ok(response)) => Ok(response),
+        // The answer may have come while the timer fired; closing first makes that certain.
+        _ => {
+            receiver.close();
+            receiver.try_recv().map_err(|_| AwaitError::TimedOut)
         }
     }
 }
@@ -169,6 +203,15 @@ impl GuardInbox for MemoryInbox {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<DeepResponse, AwaitError>> {
         Box::pin(self.collect(correlation_id, timeout))
+    }
+
+    fn ask(
+        &self,
+        request: DeepRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'_, Result<DeepResponse, AskError>> {
+        let started = self.start(request);
+        Box::pin(async move { Ok(wait(started?, timeout).await?) })
     }
 
     fn drain_responses(&self, run_id: &str) -> Vec<DeepResponse> {
@@ -262,7 +305,7 @@ impl Late {
             self.take(&id);
         }
         // Taken out of turn, entries can pile up behind one that is still wanted.
-        if self.order.len() > 2 * limits.late_total {
+        if self.order.len() / 2 > limits.late_total {
             let responses = &self.responses;
             self.order.retain(|(_, id)| responses.contains_key(id));
         }

@@ -37,6 +37,6 @@ pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
-pub use inbox::{AwaitError, GuardInbox, InboxLimits, MemoryInbox, SubmitError};
+pub use inbox::{AskError, AwaitError, GuardInbox, InboxLimits, MemoryInbox, SubmitError};
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
 pub use telemetry::{Counters, Telemetry};
