@@ -1,0 +1,24 @@
+//! What the gateway promises, tested from outside: one binary, a module per promise.
+
+#[cfg(test)]
+mod allocations;
+#[cfg(test)]
+mod deep;
+#[cfg(test)]
+mod effects;
+#[cfg(test)]
+mod fail_closed;
+#[cfg(test)]
+mod fence;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod gateway;
+#[cfg(test)]
+mod inbox;
+#[cfg(test)]
+mod late;
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod reload;
