@@ -110,7 +110,7 @@ impl DeepRules {
         .await;
         DeepResponse {
             correlation_id: request.correlation_id.clone(),
-            run_id: request.event.run_id.clone(),
+            run_id: request.context.run_id.clone(),
             answers,
         }
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use portcullis_core::rules::{KNOWN_DEEP, RuleInput};
 use portcullis_core::{
     Action, Decision, ErrorCode, Event, OnTimeout, Parts, PauseSpec, Policy, Routing, RuleId,
@@ -100,94 +101,118 @@ impl Plan {
     ) {
         let fail_open = policy.gateway().async_fail_open;
         for id in &self.missing {
-            gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
-            if self.required {
-                timed_out(routing.on_timeout, &why_missing(id), gathered);
-            } else if !fail_open {
-                gathered.decide(PLACE, failed(id, UNAVAILABLE));
-            }
+            self.miss(id, Duration::ZERO, routing, fail_open, gathered);
         }
         let Some(inbox) = gateway.inbox.as_deref().filter(|_| !self.ready.is_empty()) else {
             return;
         };
-        let started = Instant::now();
-        let request = DeepRequest {
-            correlation_id: gateway.ids.next(started).to_string(),
-            event: Arc::new(input.event.clone()),
-            context: Arc::new(input.context.clone()),
-            snapshot: Arc::new(input.snapshot.clone().into_owned()),
-            rules: self.ready.clone(),
-        };
-        let asked = if routing.async_wait_ms <= 0.0 {
-            inbox
-                .submit(request)
-                .await
-                .map(|()| None)
-                .map_err(AskError::from)
-        } else {
-            let timeout = millis(routing.async_wait_ms);
-            inbox.ask(request, timeout).await.map(Some)
-        };
-        let took = started.elapsed();
-        match asked {
-            Ok(Some(response)) => self.take(&response, routing, fail_open, took, gathered),
-            Ok(None) => self.cover(RuleOutcome::Pending, took, gathered),
-            Err(AskError::Await(error)) => {
-                self.cover(RuleOutcome::TimedOut, took, gathered);
-                timed_out(routing.on_timeout, &error.to_string(), gathered);
-            }
-            Err(AskError::Submit(error)) => {
-                self.cover(RuleOutcome::Failed, took, gathered);
-                if self.required {
-                    timed_out(routing.on_timeout, &error.to_string(), gathered);
-                } else if !fail_open {
-                    for id in &self.ready {
-                        gathered.decide(PLACE, failed(id, &error.to_string()));
-                    }
-                }
-            }
-        }
-    }
-
-    fn cover(&self, outcome: RuleOutcome, took: Duration, gathered: &mut Gathered) {
-        for id in &self.ready {
-            gathered.cover(id, outcome, took);
+        let (event, context, snapshot) = (
+            Arc::new(input.event.clone()),
+            Arc::new(input.context.clone()),
+            Arc::new(input.snapshot.clone().into_owned()),
+        );
+        // Each rule is asked on its own, so that one that is stuck hides nobody else's answer.
+        let asked = join_all(self.ready.iter().map(|id| {
+            let started = Instant::now();
+            let request = DeepRequest {
+                correlation_id: gateway.ids.next(started).to_string(),
+                event: Arc::clone(&event),
+                context: Arc::clone(&context),
+                snapshot: Arc::clone(&snapshot),
+                rules: vec![id.clone()],
+            };
+            async move { (id, ask(inbox, request, routing).await, started.elapsed()) }
+        }));
+        for (id, answer, took) in asked.await {
+            self.take(id, answer, took, routing, fail_open, gathered);
         }
     }
 
     fn take(
         &self,
-        response: &DeepResponse,
+        id: &RuleId,
+        answer: Result<Option<DeepResponse>, AskError>,
+        took: Duration,
         routing: &Routing,
         fail_open: bool,
-        took: Duration,
         gathered: &mut Gathered,
     ) {
-        for id in &self.ready {
-            let answer = response.answers.iter().find(|(known, _)| known == id);
-            let (outcome, error) = match answer.map(|(_, answer)| answer) {
-                Some(DeepAnswer::Clear) => (RuleOutcome::Clear, None),
-                Some(DeepAnswer::Decided(decision)) => {
-                    gathered.decide(PLACE, (**decision).clone());
-                    (RuleOutcome::Decided, None)
+        let late =
+            |why: &str, gathered: &mut Gathered| timed_out(routing.on_timeout, why, gathered);
+        match answer.map(|response| response.map(|response| answer_of(id, response))) {
+            Ok(None) => gathered.cover(id, RuleOutcome::Pending, took),
+            Ok(Some(DeepAnswer::Clear)) => {
+                gathered.cover(id, RuleOutcome::Clear, took);
+                gathered.coverage.judged = Parts::ALL;
+            }
+            Ok(Some(DeepAnswer::Decided(decision))) => {
+                gathered.cover(id, RuleOutcome::Decided, took);
+                gathered.coverage.judged = Parts::ALL;
+                gathered.decide(PLACE, *decision);
+            }
+            Ok(Some(DeepAnswer::Failed(error))) => {
+                gathered.cover(id, RuleOutcome::Failed, took);
+                if !fail_open {
+                    gathered.decide(PLACE, failed(id, &error));
                 }
-                Some(DeepAnswer::Failed(error)) => (RuleOutcome::Failed, Some(error.as_str())),
-                Some(DeepAnswer::Unavailable) | None => {
-                    (RuleOutcome::Unavailable, Some(UNAVAILABLE))
+            }
+            // Whether it was missing before it was asked or only then makes no difference.
+            Ok(Some(DeepAnswer::Unavailable)) => self.miss(id, took, routing, fail_open, gathered),
+            Err(AskError::Await(error)) => {
+                gathered.cover(id, RuleOutcome::TimedOut, took);
+                late(&error.to_string(), gathered);
+            }
+            // The rule did not fail, it was never asked: what the router wants when there is no
+            // answer in time holds, or a flood would be a way around it.
+            Err(AskError::Submit(error)) => {
+                gathered.cover(id, RuleOutcome::Failed, took);
+                if !fail_open && !self.required {
+                    gathered.decide(PLACE, failed(id, &error.to_string()));
+                } else if self.required || routing.async_wait_ms > 0.0 {
+                    late(&error.to_string(), gathered);
                 }
-            };
-            gathered.cover(id, outcome, took);
-            match error {
-                None => gathered.coverage.judged = Parts::ALL,
-                // Whether it was missing before it was asked or only then makes no difference.
-                Some(_) if self.required && outcome == RuleOutcome::Unavailable => {
-                    timed_out(routing.on_timeout, &why_missing(id), gathered);
-                }
-                Some(error) if !fail_open => gathered.decide(PLACE, failed(id, error)),
-                Some(_) => {}
             }
         }
     }
+
+    /// A rule that is not registered or has no model.
+    fn miss(
+        &self,
+        id: &RuleId,
+        took: Duration,
+        routing: &Routing,
+        fail_open: bool,
+        gathered: &mut Gathered,
+    ) {
+        gathered.cover(id, RuleOutcome::Unavailable, took);
+        if self.required {
+            let why = format!("'{id}' is required and not available");
+            timed_out(routing.on_timeout, &why, gathered);
+        } else if !fail_open {
+            gathered.decide(PLACE, failed(id, UNAVAILABLE));
+        }
+    }
+}
+
+/// Hands over, and waits if the router wants to.
+async fn ask(
+    inbox: &dyn GuardInbox,
+    request: DeepRequest,
+    routing: &Routing,
+) -> Result<Option<DeepResponse>, AskError> {
+    if routing.async_wait_ms > 0.0 {
+        let timeout = millis(routing.async_wait_ms);
+        return inbox.ask(request, timeout).await.map(Some);
+    }
+    inbox.submit(request).await?;
+    Ok(None)
+}
+
+fn answer_of(id: &RuleId, response: DeepResponse) -> DeepAnswer {
+    let mut answers = response.answers.into_iter();
+    answers
+        .find(|(known, _)| known == id)
+        .map_or(DeepAnswer::Unavailable, |(_, answer)| answer)
 }
 
 /// Decisions on earlier events of the run that came too late for them. A STOP or PAUSE counts now,
@@ -228,10 +253,6 @@ fn disabled(policy: &Policy, id: &RuleId) -> bool {
         .deep_rules()
         .iter()
         .any(|rule| rule.id == *id && !rule.enabled)
-}
-
-fn why_missing(id: &RuleId) -> String {
-    format!("'{id}' is required and not available")
 }
 
 fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {

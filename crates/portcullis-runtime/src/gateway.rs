@@ -330,7 +330,7 @@ impl Gateway {
         let inbox = self.inbox.as_deref();
         if let Some(inbox) = inbox {
             let fail_open = policy.gateway().async_fail_open;
-            deferred::take_late(inbox, &input.event.run_id, fail_open, gathered);
+            deferred::take_late(inbox, &input.context.run_id, fail_open, gathered);
         }
         let plan = deferred::Plan::new(policy, inbox, input.event, routing);
         if plan.is_empty() {

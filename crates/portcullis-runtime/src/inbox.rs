@@ -254,7 +254,7 @@ fn given_up(request: &DeepRequest, limit: Duration) -> DeepResponse {
     let failed = DeepAnswer::Failed(format!("given up after {limit:?}"));
     DeepResponse {
         correlation_id: request.correlation_id.clone(),
-        run_id: request.event.run_id.clone(),
+        run_id: request.context.run_id.clone(),
         answers: request
             .rules
             .iter()

@@ -117,10 +117,12 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Starts from what the file holds when the gateway is built.
-    pub fn new(file: PackFile) -> Self {
-        let seen = read(&file.path).ok();
-        Self { file, seen }
+    /// Loads the pack, and starts from what it held then.
+    pub fn start(file: PackFile) -> Result<(Self, Loaded), LoadError> {
+        let text = read(&file.path)?;
+        let loaded = file.parse(&text)?;
+        let seen = Some(text);
+        Ok((Self { file, seen }, loaded))
     }
 
     /// Looks at the file. A changed pack that loads comes into force; one that does not changes

@@ -110,6 +110,26 @@ async fn a_timeout_does_what_the_router_says() {
 
 /// RFC-001 appendix C, end to end: the tier of the tool decides.
 #[tokio::test(start_paused = true)]
+async fn a_rule_that_is_stuck_hides_nobody_elses_answer() {
+    let gateway = Gateway::builder(empty_policy())
+        .deep_rules(deep_rules([
+            hangs("stuck"),
+            slow("quick", 10, Action::Stop),
+        ]))
+        .risk_router(routed(100.0, OnTimeout::Allow, &[]))
+        .build();
+    let evaluation = judge(&gateway, &prompt("r", "Hello.")).await;
+    assert_eq!(verdict(&evaluation), (Action::Stop, "quick"));
+    assert_eq!(
+        outcomes(&evaluation),
+        [
+            ("stuck", RuleOutcome::TimedOut),
+            ("quick", RuleOutcome::Decided)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_default_router_waits_by_tier() {
     let policy = policy()
         .tool_risk("critical", ToolRiskTier::Critical)
@@ -473,11 +493,17 @@ async fn fast_and_deep_decisions_are_resolved_together() {
     }
 }
 
-/// A full inbox is a failure of the rules behind it, and of required ones a timeout.
+/// Otherwise a flood would be a way around a router that stops.
 #[tokio::test(start_paused = true)]
-async fn an_overloaded_inbox_follows_the_same_rules() {
+async fn a_full_inbox_counts_as_no_answer_in_time() {
     let cases = [
-        (true, &[][..], Action::Allow, "__default__", None),
+        (
+            true,
+            &[][..],
+            Action::Stop,
+            "__timeout__",
+            Some("GUARDRAIL_TIMEOUT"),
+        ),
         (
             false,
             &[][..],

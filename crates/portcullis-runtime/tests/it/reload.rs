@@ -37,12 +37,11 @@ impl Setup {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pack.yaml");
         std::fs::write(&path, denying("rm")).unwrap();
-        let file = PackFile::new(&path);
-        let gateway = Gateway::builder(file.load().unwrap().policy).build();
+        let (reloader, loaded) = Reloader::start(PackFile::new(&path)).unwrap();
         Self {
             folder,
-            gateway,
-            reloader: Reloader::new(file),
+            gateway: Gateway::builder(loaded.policy).build(),
+            reloader,
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portcullis_core::pack::Loaded;
 use portcullis_core::{Action, Evaluation, Event, Step, redact_event};
 use portcullis_runtime::{Gateway, JsonLineAlerts, PackFile, Reload, Reloader};
 use serde::Serialize;
@@ -15,14 +16,13 @@ use crate::lines::{self, BadLine, Steps};
 use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, style};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
-    let loaded = load(args.policy.policy.as_deref(), args.policy.env.as_deref())?;
+    let (loaded, mut watch) = Watch::load(args)?;
     if !loaded.warnings.diagnostics.is_empty() {
         anstream::eprint!("{}", loaded.warnings);
     }
     let gateway = Gateway::builder(loaded.policy)
         .alerts(Arc::new(JsonLineAlerts::new(io::stderr())))
         .build();
-    let mut watch = Watch::new(args);
     let mut steps = Steps::new(lines::open(args.events.as_deref())?, args.max_line_bytes);
     let runtime = runtime()?;
     let mut printer = Printer::new(args.format);
@@ -59,13 +59,21 @@ struct Watch {
 impl Watch {
     const EVERY: Duration = Duration::from_millis(500);
 
-    fn new(args: &EvalArgs) -> Self {
-        let path = args.policy.policy.as_ref().filter(|_| args.watch);
-        Self {
-            reloader: path
-                .map(|path| Reloader::new(PackFile::new(path).with_env(args.policy.env.clone()))),
+    fn load(args: &EvalArgs) -> Result<(Loaded, Self), Failure> {
+        let (path, env) = (args.policy.policy.as_deref(), args.policy.env.as_deref());
+        let (reloader, loaded) = match path.filter(|_| args.watch) {
+            Some(path) => {
+                let file = PackFile::new(path).with_env(env.map(str::to_owned));
+                let (reloader, loaded) = Reloader::start(file)?;
+                (Some(reloader), loaded)
+            }
+            None => (None, load(path, env)?),
+        };
+        let watch = Self {
+            reloader,
             last: Instant::now(),
-        }
+        };
+        Ok((loaded, watch))
     }
 
     fn look(&mut self, gateway: &Gateway) {

@@ -1,6 +1,6 @@
 //! What the documentation shows works.
 
-use crate::{Files, root, run};
+use crate::fixtures::{Files, root, run};
 
 /// The fenced blocks of a language in a Markdown file.
 fn blocks(file: &str, language: &str) -> Vec<String> {

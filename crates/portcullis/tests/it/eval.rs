@@ -3,7 +3,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::{Files, portcullis, run};
+use crate::fixtures::{Files, portcullis, run};
 
 fn prompt(run_id: &str, text: &str) -> String {
     let line =

@@ -1,88 +1,12 @@
 //! The binary as people use it.
 
+#[cfg(test)]
 mod docs;
+#[cfg(test)]
 mod eval;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
 mod policy;
+#[cfg(test)]
 mod rule;
-
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-use serde_json::Value;
-
-/// The binary.
-fn portcullis() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-    command.env_remove("NO_COLOR").current_dir(root());
-    command
-}
-
-/// The repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Runs it to its end, with this on standard input.
-fn run(args: &[&str], input: impl AsRef<[u8]>) -> Done {
-    let mut child = portcullis()
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.as_ref().to_owned();
-    let writer = std::thread::spawn(move || {
-        // A command that does not read its input is fine.
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    Done(output)
-}
-
-struct Done(Output);
-
-impl Done {
-    fn code(&self) -> i32 {
-        self.0.status.code().unwrap_or(-1)
-    }
-
-    fn out(&self) -> String {
-        String::from_utf8(self.0.stdout.clone()).unwrap()
-    }
-
-    fn err(&self) -> String {
-        String::from_utf8(self.0.stderr.clone()).unwrap()
-    }
-
-    /// Each line of standard output, as JSON.
-    fn lines(&self) -> Vec<Value> {
-        self.out()
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-}
-
-/// Files in a folder of their own.
-struct Files(tempfile::TempDir);
-
-impl Files {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    /// Text without the folder's name, for snapshots.
-    fn anonymous(&self, text: &str) -> String {
-        text.replace(&format!("{}/", self.0.path().display()), "")
-    }
-}

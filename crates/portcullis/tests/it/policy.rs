@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::{Files, run};
+use crate::fixtures::{Files, run};
 
 const PACK: &str = r#"
 policy_pack: desk

@@ -1,4 +1,4 @@
-use crate::run;
+use crate::fixtures::run;
 
 #[test]
 fn rules_are_listed_and_explained() {
