@@ -579,16 +579,15 @@ struct SignalPatterns {
 impl SignalPatterns {
     fn add(scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> Self {
         let mut patterns = Self::default();
-        let families = ["rfc".to_owned()];
-        let entries =
-            crate::pack::read_families(Kind::Signals, &families, Place::default(), diagnostics);
-        for detectors::Entry {
-            pattern,
-            keywords,
-            meaning,
-            ..
-        } in entries
-        {
+        let families = [("rfc".to_owned(), Place::default())];
+        let entries = crate::pack::read_families(Kind::Signals, &families, diagnostics);
+        for (entry, _) in entries {
+            let detectors::Entry {
+                pattern,
+                keywords,
+                meaning,
+                ..
+            } = entry;
             let spec = PatternSpec {
                 regex: &pattern,
                 ignore_case: Kind::Signals.ignores_case(),
