@@ -56,7 +56,7 @@ error_codes! {
     JailbreakMlDetected = "JAILBREAK_ML_DETECTED", retryable: false;
     /// A classifier that the user trained is over its threshold.
     JailbreakCustom = "JAILBREAK_CUSTOM", retryable: false;
-    /// The text is longer than `limits.max_text_bytes`; nothing of it was judged.
+    /// The text is longer than `limits.max_text_bytes`, or the paths into the structured part are many times that; nothing of it was judged.
     TextTooLarge = "TEXT_TOO_LARGE", retryable: true;
     /// An earlier event of this run put it in quarantine.
     SessionQuarantined = "SESSION_QUARANTINED", retryable: false;

@@ -4,14 +4,16 @@
 //! expression is compiled: a typing error in a policy must not wait for the event that meets it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, SourceInfo};
 use cel::objects::Key;
 use cel::{Context, Env, IdedExpr, Program};
 use serde_json::Value;
 
 use crate::pack::diagnostic::suggestion;
+use crate::scan;
 
 /// A root variable, and the members it has if they are known.
 pub(crate) type Root = (&'static str, Option<&'static [&'static str]>);
@@ -34,11 +36,24 @@ const FUNCTIONS: &[&str] = &[
 
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
+/// Longer expressions are refused: `cel` recurses over chains such as `a + b + …`, and a stack that
+/// overflows takes the whole process with it.
+const MAX_BYTES: usize = 8 << 10;
+
+/// For the same reason, expressions may not nest deeper. `&&` and `||` chains do not count: `cel`
+/// balances them.
+const MAX_DEPTH: usize = 64;
+
+/// `cel` compiles the pattern of `matches` whenever it runs, so it has to be small.
+const MAX_PATTERN_BYTES: usize = 256 << 10;
+
 /// What is wrong with an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExprError {
     pub(crate) message: String,
     pub(crate) help: Option<String>,
+    /// Which characters of the expression, if one can tell.
+    pub(crate) span: Option<Range<usize>>,
 }
 
 impl ExprError {
@@ -46,7 +61,13 @@ impl ExprError {
         Self {
             message: message.into(),
             help: None,
+            span: None,
         }
+    }
+
+    fn suggest<'n>(mut self, wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> Self {
+        self.help = Some(suggestion(wrong, valid));
+        self
     }
 }
 
@@ -59,21 +80,19 @@ pub(crate) struct Predicate {
 impl Predicate {
     /// Compiles and checks every name against the roots.
     pub(crate) fn compile(source: &str, roots: &[Root]) -> Result<Self, ExprError> {
-        let program = ENV.compile(source).map_err(|errors| {
-            let first = errors.errors.first();
-            ExprError::new(first.map_or_else(
-                || "not a CEL expression".to_owned(),
-                |error| {
-                    format!(
-                        "not a CEL expression: column {}: {}",
-                        error.pos.1, error.msg
-                    )
-                },
-            ))
-        })?;
+        if source.len() > MAX_BYTES {
+            return Err(ExprError::new(format!(
+                "the expression is longer than {MAX_BYTES} bytes: use several rules"
+            )));
+        }
+        let program = ENV
+            .compile(source)
+            .map_err(|errors| syntax_error(source, &errors))?;
         let mut check = Check {
+            source: program.source_info(),
             roots,
             locals: Vec::new(),
+            depth: 0,
             loops: false,
         };
         check.expr(program.expression())?;
@@ -142,26 +161,109 @@ pub(crate) fn map<'k>(members: impl IntoIterator<Item = (&'k str, cel::Value)>) 
     map.into()
 }
 
+/// The first error of the parser, in words that need no grammar at hand.
+fn syntax_error(source: &str, errors: &cel::ParseErrors) -> ExprError {
+    let Some(first) = errors.errors.first() else {
+        return ExprError::new("not a CEL expression");
+    };
+    if first.msg.contains("ecursion limit") {
+        return too_deep();
+    }
+    let text = first
+        .msg
+        .strip_prefix("Syntax error: ")
+        .unwrap_or(&first.msg);
+    let text = text.split(" expecting ").next().unwrap_or(text);
+    let unexpected = [
+        "mismatched input '",
+        "extraneous input '",
+        "no viable alternative at input '",
+        "token recognition error at: '",
+    ]
+    .into_iter()
+    .find_map(|prefix| text.strip_prefix(prefix)?.strip_suffix('\''));
+    let (what, span) = match unexpected {
+        Some("<EOF>") => {
+            let end = source.chars().count();
+            ("it ends too early".to_owned(), Some(end..end + 1))
+        }
+        Some(token) => {
+            let start = start_of(source, first.pos);
+            let span = start.and_then(|start| span_of(source, &[start], token));
+            (format!("unexpected `{token}`"), span)
+        }
+        None => (text.to_owned(), None),
+    };
+    ExprError {
+        span,
+        ..ExprError::new(format!("not a CEL expression: {what}"))
+    }
+}
+
+/// The byte at a line and a column, both from 1; columns count characters.
+fn start_of(source: &str, (line, column): (isize, isize)) -> Option<usize> {
+    let line = usize::try_from(line).ok()?.checked_sub(1)?;
+    let column = usize::try_from(column).ok()?.checked_sub(1)?;
+    let mut lines = source.split_inclusive('\n');
+    let before: usize = lines.by_ref().take(line).map(str::len).sum();
+    let (within, _) = lines.next()?.char_indices().nth(column)?;
+    Some(before + within)
+}
+
+/// The characters of a word that starts at one of these bytes, if it does.
+fn span_of(source: &str, starts: &[usize], word: &str) -> Option<Range<usize>> {
+    let start = starts.iter().find(|start| {
+        source
+            .get(**start..)
+            .is_some_and(|rest| rest.starts_with(word))
+    })?;
+    let start = source[..*start].chars().count();
+    Some(start..start + word.chars().count())
+}
+
+fn too_deep() -> ExprError {
+    ExprError::new("the expression is nested too deeply: use several rules")
+}
+
 struct Check<'c> {
+    source: &'c SourceInfo,
     roots: &'c [Root],
     locals: Vec<String>,
+    depth: usize,
     loops: bool,
 }
 
 impl Check<'_> {
     fn expr(&mut self, expr: &IdedExpr) -> Result<(), ExprError> {
+        if self.depth == MAX_DEPTH {
+            return Err(too_deep());
+        }
+        self.depth += 1;
+        let result = self.inner(expr);
+        self.depth -= 1;
+        result
+    }
+
+    fn inner(&mut self, expr: &IdedExpr) -> Result<(), ExprError> {
         match &expr.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
-            Expr::Ident(name) => self.root(name),
+            Expr::Ident(name) => self.root(name).map_err(|e| self.at(expr, name, e)),
             Expr::Select(select) => {
                 if let Expr::Ident(root) = &select.operand.expr
                     && !self.locals.contains(root)
                 {
-                    self.member(root, &select.field)?;
+                    self.member(root, &select.field)
+                        .map_err(|e| self.at(expr, &select.field, e))?;
                 }
                 self.expr(&select.operand)
             }
-            Expr::Call(call) => self.call(call),
+            Expr::Call(call) => {
+                function(call).map_err(|e| self.at(expr, &call.func_name, e))?;
+                if let Some(target) = &call.target {
+                    self.expr(target)?;
+                }
+                call.args.iter().try_for_each(|arg| self.expr(arg))
+            }
             Expr::List(list) => list.elements.iter().try_for_each(|item| self.expr(item)),
             Expr::Map(map) => map
                 .entries
@@ -202,32 +304,15 @@ impl Check<'_> {
         }
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<(), ExprError> {
-        let name = call.func_name.as_str();
-        let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
-        if !operator && !FUNCTIONS.contains(&name) {
-            return Err(ExprError {
-                message: format!("unknown function `{name}`"),
-                help: Some(suggestion(name, FUNCTIONS.iter().copied())),
-            });
-        }
-        if name == "matches" {
-            let Some(Expr::Literal(LiteralValue::String(pattern))) =
-                call.args.last().map(|arg| &arg.expr)
-            else {
-                return Err(ExprError::new(
-                    "matches(…) needs a pattern written out in the policy: \
-                     one that comes with the event is the sender's",
-                ));
-            };
-            regex::Regex::new(pattern.inner()).map_err(|_| {
-                ExprError::new(format!("`{}` is not a regular expression", pattern.inner()))
-            })?;
-        }
-        if let Some(target) = &call.target {
-            self.expr(target)?;
-        }
-        call.args.iter().try_for_each(|arg| self.expr(arg))
+    /// The error with the place of the name that it is about: the name stands where the node starts,
+    /// or next to the dot or the bracket that does.
+    fn at(&self, expr: &IdedExpr, name: &str, error: ExprError) -> ExprError {
+        let span = self.source.offset_for(expr.id).and_then(|(start, _)| {
+            let start = start as usize;
+            let starts = [start, start + 1, start.saturating_sub(name.len())];
+            span_of(&self.source.source, &starts, name)
+        });
+        ExprError { span, ..error }
     }
 
     fn root(&self, name: &str) -> Result<(), ExprError> {
@@ -236,22 +321,43 @@ impl Check<'_> {
         {
             return Ok(());
         }
-        Err(ExprError {
-            message: format!("unknown name `{name}`"),
-            help: Some(suggestion(name, self.roots.iter().map(|(root, _)| *root))),
-        })
+        Err(ExprError::new(format!("unknown name `{name}`"))
+            .suggest(name, self.roots.iter().map(|(root, _)| *root)))
     }
 
     fn member(&self, root: &str, member: &str) -> Result<(), ExprError> {
         let known = self.roots.iter().find(|(name, _)| *name == root);
         match known {
-            Some((_, Some(members))) if !members.contains(&member) => Err(ExprError {
-                message: format!("`{root}` has no `{member}`"),
-                help: Some(suggestion(member, members.iter().copied())),
-            }),
+            Some((_, Some(members))) if !members.contains(&member) => {
+                Err(ExprError::new(format!("`{root}` has no `{member}`"))
+                    .suggest(member, members.iter().copied()))
+            }
             _ => Ok(()),
         }
     }
+}
+
+fn function(call: &CallExpr) -> Result<(), ExprError> {
+    let name = call.func_name.as_str();
+    let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
+    if !operator && !FUNCTIONS.contains(&name) {
+        return Err(ExprError::new(format!("unknown function `{name}`"))
+            .suggest(name, FUNCTIONS.iter().copied()));
+    }
+    if name != "matches" {
+        return Ok(());
+    }
+    let Some(Expr::Literal(LiteralValue::String(pattern))) = call.args.last().map(|arg| &arg.expr)
+    else {
+        return Err(ExprError::new(
+            "matches(…) needs a pattern written out in the policy: \
+             one that comes with the event is the sender's",
+        ));
+    };
+    let pattern = pattern.inner();
+    scan::compile(pattern, MAX_PATTERN_BYTES)
+        .map(|_| ())
+        .map_err(|error| ExprError::new(format!("pattern `{pattern}`: {error}")))
 }
 
 #[cfg(test)]
@@ -304,7 +410,7 @@ mod tests {
                 "event.text.matches(event.text)",
                 "needs a pattern written out",
             ),
-            ("event.text.matches('(')", "not a regular expression"),
+            ("event.text.matches('(')", "unclosed group"),
             ("[1].all(x, y > 1)", "unknown name `y`"),
             ("has(event.txt)", "`event` has no `txt`"),
             ("Foo{a: 1} == 1", "not a type"),

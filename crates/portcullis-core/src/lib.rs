@@ -48,6 +48,7 @@ mod route;
 pub mod rules;
 pub mod scan;
 mod snapshot;
+mod structured;
 
 pub use decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,

@@ -14,16 +14,16 @@ use crate::decision::{Decision, Severity, StopSpec};
 use crate::detectors::{self, Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
-use crate::event::{Event, EventType, Structured};
+use crate::event::{Event, EventType};
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
-use crate::redact::push_pointer;
 use crate::route::DefaultRiskRouter;
 use crate::rules::{
-    Body, EventScan, Leaf, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
+    Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
 };
 use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
+use crate::structured::{self, Measure};
 
 /// Whether decisions bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -432,26 +432,32 @@ impl Policy {
     pub fn over_limits(&self, event: &Event) -> Option<Decision> {
         let max = self.limits.max_text_bytes;
         let text = event.text().len();
-        let structured = match event.structured() {
-            Some(Structured::ToolArgs(args)) => text_bytes(args.iter()),
-            Some(Structured::Result(result)) => value_bytes(result),
-            None => 0,
-        };
-        let (what, bytes) = if text > max {
-            ("text_content", text)
-        } else if structured > max {
-            ("the structured part", structured)
+        let measured = Measure::of(event.structured());
+        let max_paths = structured::max_paths(max);
+        let (reason, remediation) = if text > max {
+            (
+                format!("text_content is {text} bytes; the limit is {max}"),
+                format!("send at most {max} bytes of text in one event"),
+            )
+        } else if measured.text > max {
+            let bytes = measured.text;
+            (
+                format!("the structured part is {bytes} bytes; the limit is {max}"),
+                format!("send at most {max} bytes of text in one event"),
+            )
+        } else if measured.paths > max_paths {
+            (
+                format!("the paths of the structured part are more than {max_paths} bytes"),
+                "use shorter member names, or nest less deeply".to_owned(),
+            )
         } else {
             return None;
         };
+        let stop = StopSpec::code(ErrorCode::TextTooLarge);
         Some(
-            Decision::stop(
-                RuleId::LIMITS,
-                format!("{what} is {bytes} bytes; the limit is {max}"),
-                StopSpec::code(ErrorCode::TextTooLarge),
-            )
-            .with_severity(Severity::High)
-            .with_remediation(format!("send at most {max} bytes of text in one event")),
+            Decision::stop(RuleId::LIMITS, reason, stop)
+                .with_severity(Severity::High)
+                .with_remediation(remediation),
         )
     }
 
@@ -462,18 +468,10 @@ impl Policy {
             text: self.scanner.scan(event.text(), event_type),
             leaves: Vec::new(),
         };
-        if self.structured_events.contains(event_type) {
-            let mut walk = Walk {
-                scanner: &self.scanner,
-                event_type,
-                pointer: String::new(),
-                leaves: &mut scan.leaves,
-            };
-            match event.structured() {
-                Some(Structured::ToolArgs(args)) => walk.members(args),
-                Some(Structured::Result(result)) => walk.value(result),
-                None => {}
-            }
+        if self.structured_events.contains(event_type)
+            && let Some(structured) = event.structured()
+        {
+            scan.leaves = structured::scan(structured, &self.scanner, event_type);
         }
         scan
     }
@@ -581,16 +579,15 @@ struct SignalPatterns {
 impl SignalPatterns {
     fn add(scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> Self {
         let mut patterns = Self::default();
-        let families = ["rfc".to_owned()];
-        let entries =
-            crate::pack::read_families(Kind::Signals, &families, Place::default(), diagnostics);
-        for detectors::Entry {
-            pattern,
-            keywords,
-            meaning,
-            ..
-        } in entries
-        {
+        let families = [("rfc".to_owned(), Place::default())];
+        let entries = crate::pack::read_families(Kind::Signals, &families, diagnostics);
+        for (entry, _) in entries {
+            let detectors::Entry {
+                pattern,
+                keywords,
+                meaning,
+                ..
+            } = entry;
             let spec = PatternSpec {
                 regex: &pattern,
                 ignore_case: Kind::Signals.ignores_case(),
@@ -606,67 +603,5 @@ impl SignalPatterns {
             patterns.sources.push(pattern);
         }
         patterns
-    }
-}
-
-/// Walks JSON and scans every string and member name in it.
-struct Walk<'w, 'e> {
-    scanner: &'w Scanner,
-    event_type: &'w EventType,
-    pointer: String,
-    leaves: &'w mut Vec<Leaf<'e>>,
-}
-
-impl<'e> Walk<'_, 'e> {
-    fn members(&mut self, members: &'e Map<String, Value>) {
-        for (name, value) in members {
-            let parent = self.pointer.len();
-            push_pointer(&mut self.pointer, name);
-            self.text(name, "#");
-            self.value(value);
-            self.pointer.truncate(parent);
-        }
-    }
-
-    fn value(&mut self, value: &'e Value) {
-        match value {
-            Value::String(text) => self.text(text, ""),
-            Value::Array(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    let parent = self.pointer.len();
-                    push_pointer(&mut self.pointer, &index.to_string());
-                    self.value(item);
-                    self.pointer.truncate(parent);
-                }
-            }
-            Value::Object(members) => self.members(members),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
-    fn text(&mut self, text: &'e str, prefix: &str) {
-        let candidates = self.scanner.scan(text, self.event_type);
-        if !candidates.is_empty() {
-            self.leaves.push(Leaf {
-                path: format!("{prefix}{}", self.pointer),
-                text,
-                candidates,
-            });
-        }
-    }
-}
-
-fn text_bytes<'v>(members: impl Iterator<Item = (&'v String, &'v Value)>) -> usize {
-    members
-        .map(|(name, value)| name.len() + value_bytes(value))
-        .sum()
-}
-
-fn value_bytes(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(value_bytes).sum(),
-        Value::Object(members) => text_bytes(members.iter()),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }

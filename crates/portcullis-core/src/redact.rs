@@ -4,6 +4,7 @@
 //! conversions and everything that replaces text.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -48,14 +49,54 @@ pub fn merge(redactions: impl IntoIterator<Item = RedactionSpec>) -> Vec<Redacti
 /// The text with the redactions of its `path` applied. Overlaps are joined first; offsets past the
 /// end mean the end.
 pub fn redact_text<'t>(text: &'t str, path: &str, redactions: &[RedactionSpec]) -> Cow<'t, str> {
-    let mine = merge(redactions.iter().filter(|spec| spec.path == path).cloned());
-    if mine.is_empty() {
+    let mine: Vec<&RedactionSpec> = redactions.iter().filter(|spec| spec.path == path).collect();
+    apply(text, &mine)
+}
+
+/// Applies redactions to the event: its text, and strings inside its structured part.
+///
+/// JSON stays JSON, because only whole strings are rewritten. A pointer to something that is not a
+/// string replaces it whole. A path `#/a/b` means the *name* of the member at `/a/b`.
+pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(), RedactError> {
+    let mut by_path: BTreeMap<&str, Vec<&RedactionSpec>> = BTreeMap::new();
+    for spec in redactions {
+        by_path.entry(&spec.path).or_default().push(spec);
+    }
+    if let Some(specs) = by_path.remove(RedactionSpec::TEXT) {
+        let text = event.text_content.as_mut();
+        let text = text.ok_or_else(|| not_found(RedactionSpec::TEXT))?;
+        if let Cow::Owned(redacted) = apply(text, &specs) {
+            *text = redacted;
+        }
+    }
+    let (mut names, values): (Vec<_>, Vec<_>) = by_path
+        .into_iter()
+        .partition(|(path, _)| path.starts_with('#'));
+    for (path, specs) in values {
+        let value = structured_mut(event, path).ok_or_else(|| not_found(path))?;
+        *value = Value::String(match &*value {
+            Value::String(text) => apply(text, &specs).into_owned(),
+            _ => specs[0].replacement.to_string(),
+        });
+    }
+    // Deepest names first, so that renaming one does not move another.
+    names.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    for (path, specs) in names {
+        rename(event, path, &specs).ok_or_else(|| not_found(path))?;
+    }
+    Ok(())
+}
+
+/// The text with these spans replaced.
+fn apply<'t>(text: &'t str, specs: &[&RedactionSpec]) -> Cow<'t, str> {
+    let spans = merge(specs.iter().copied().cloned());
+    if spans.is_empty() {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
     let mut cursor = Cursor::new(text);
     let mut copied = 0;
-    for spec in &mine {
+    for spec in &spans {
         let from = cursor.byte_of(start(spec));
         let to = cursor.byte_of(end(spec));
         if from == to {
@@ -67,51 +108,6 @@ pub fn redact_text<'t>(text: &'t str, path: &str, redactions: &[RedactionSpec]) 
     }
     out.push_str(&text[copied..]);
     Cow::Owned(out)
-}
-
-/// Applies redactions to the event: its text, and strings inside its structured part.
-///
-/// JSON stays JSON, because only whole strings are rewritten. A pointer to something that is not a
-/// string replaces it whole. A path `#/a/b` means the *name* of the member at `/a/b`.
-pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(), RedactError> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut values: Vec<&str> = Vec::new();
-    for spec in redactions {
-        let list = match &*spec.path {
-            RedactionSpec::TEXT => continue,
-            path if path.starts_with('#') => &mut names,
-            _ => &mut values,
-        };
-        if !list.contains(&&*spec.path) {
-            list.push(&spec.path);
-        }
-    }
-    if let Some(text) = &event.text_content
-        && let Cow::Owned(redacted) = redact_text(text, RedactionSpec::TEXT, redactions)
-    {
-        event.text_content = Some(redacted);
-    } else if event.text_content.is_none() && redactions.iter().any(is_text) {
-        return Err(not_found(RedactionSpec::TEXT));
-    }
-    for path in values {
-        let value = structured_mut(event, path).ok_or_else(|| not_found(path))?;
-        *value = match &*value {
-            Value::String(text) => Value::String(redact_text(text, path, redactions).into_owned()),
-            _ => Value::String(
-                redactions
-                    .iter()
-                    .find(|spec| spec.path == path)
-                    .map(|spec| spec.replacement.to_string())
-                    .unwrap_or_default(),
-            ),
-        };
-    }
-    // Deepest names first, so that renaming one does not move another.
-    names.sort_by_key(|path| std::cmp::Reverse(path.len()));
-    for path in names {
-        rename(event, path, redactions).ok_or_else(|| not_found(path))?;
-    }
-    Ok(())
 }
 
 /// Turns byte offsets into code-point offsets and back, walking the text once for ascending
@@ -186,10 +182,6 @@ fn end(spec: &RedactionSpec) -> usize {
     spec.end_offset.unwrap_or(usize::MAX)
 }
 
-fn is_text(spec: &RedactionSpec) -> bool {
-    spec.path == RedactionSpec::TEXT
-}
-
 fn not_found(path: &str) -> RedactError {
     RedactError {
         path: path.to_owned(),
@@ -204,7 +196,7 @@ fn structured_mut<'e>(event: &'e mut Event, pointer: &str) -> Option<&'e mut Val
     event.tool_args.as_mut()?.get_mut(&first)?.pointer_mut(rest)
 }
 
-fn rename(event: &mut Event, path: &str, redactions: &[RedactionSpec]) -> Option<()> {
+fn rename(event: &mut Event, path: &str, specs: &[&RedactionSpec]) -> Option<()> {
     let pointer = path.strip_prefix('#')?;
     let (parent, member) = pointer.rsplit_once('/')?;
     let member = unescape(member);
@@ -215,7 +207,7 @@ fn rename(event: &mut Event, path: &str, redactions: &[RedactionSpec]) -> Option
             structured_mut(event, parent)?.as_object_mut()?
         };
     let value = object.remove(&member)?;
-    let mut renamed = redact_text(&member, path, redactions).into_owned();
+    let mut renamed = apply(&member, specs).into_owned();
     // Two members can be redacted to the same name; neither may swallow the other.
     while object.contains_key(&renamed) {
         renamed.push('_');

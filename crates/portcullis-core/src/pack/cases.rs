@@ -251,7 +251,7 @@ fn read_expectation(node: &Node, d: &mut Diagnostics) -> Option<Expectation> {
     let effects = map.list("effects", d).map(|nodes| {
         let names = nodes.iter();
         names
-            .filter_map(|node| yaml::one_of(node, "effects", &effects, d))
+            .filter_map(|node| yaml::one_of(node, "effect", &effects, d))
             .collect()
     });
     let redactions = map.list("redactions", d).map(|nodes| {

@@ -166,44 +166,58 @@ impl std::error::Error for Report {}
 
 impl Report {
     fn write(&self, f: &mut fmt::Formatter<'_>, finding: &Diagnostic) -> fmt::Result {
-        /// Excerpts of longer lines are cut: a pack can be one long line.
-        const EXCERPT: usize = 160;
         let Place {
             line,
             column,
             width,
         } = finding.place;
-        let (level, message) = (finding.level.as_str(), &finding.message);
+        let (level, message) = (finding.level.as_str(), printable(&finding.message));
         if line == 0 {
             writeln!(f, "{}: {level}: {message}", self.file)?;
         } else {
             writeln!(f, "{}:{line}:{column}: {level}: {message}", self.file)?;
-            let excerpt: String = self
-                .text
-                .lines()
-                .nth(line - 1)
-                .unwrap_or_default()
-                .chars()
-                .take(EXCERPT)
-                .collect();
+            let (excerpt, indent) = excerpt(nth_line(&self.text, line), column);
             let gutter = line.to_string().len();
+            let rest = excerpt.chars().count().saturating_sub(indent);
+            let marks = "^".repeat(width.clamp(1, rest.max(1)));
             writeln!(f, "{:gutter$} |", "")?;
             writeln!(f, "{line} | {excerpt}")?;
-            if column <= EXCERPT {
-                let rest = excerpt.chars().count().saturating_sub(column - 1);
-                let marks = "^".repeat(width.clamp(1, rest.max(1)));
-                writeln!(
-                    f,
-                    "{:gutter$} | {:indent$}{marks}",
-                    "",
-                    "",
-                    indent = column - 1
-                )?;
-            }
+            writeln!(f, "{:gutter$} | {:indent$}{marks}", "", "")?;
         }
         if let Some(help) = &finding.help {
-            writeln!(f, "  help: {help}")?;
+            writeln!(f, "  help: {}", printable(help))?;
         }
         Ok(())
     }
+}
+
+/// A line of the text, from 1. For YAML a lone carriage return ends one too.
+fn nth_line(text: &str, line: usize) -> &str {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.lines()
+        .flat_map(|line| line.split('\r'))
+        .nth(line.saturating_sub(1))
+        .unwrap_or_default()
+}
+
+/// The same without control characters: whatever is in a pack, its report must not steer a terminal.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// What to show of a line, and how far the column is from its left edge. A pack can be one long line.
+fn excerpt(line: &str, column: usize) -> (String, usize) {
+    const SHOWN: usize = 120;
+    const BEFORE: usize = 60;
+    let at = column.saturating_sub(1);
+    let skipped = if at + BEFORE < SHOWN { 0 } else { at - BEFORE };
+    let line = printable(line);
+    let mut rest = line.chars().skip(skipped);
+    let mut excerpt = if skipped > 0 { "…" } else { "" }.to_owned();
+    let indent = at - skipped + excerpt.chars().count();
+    excerpt.extend(rest.by_ref().take(SHOWN));
+    if rest.next().is_some() {
+        excerpt.push('…');
+    }
+    (excerpt, indent)
 }

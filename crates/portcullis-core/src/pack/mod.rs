@@ -61,6 +61,7 @@ pub fn load_default() -> Result<Loaded, Report> {
 pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
     let mut diagnostics = Diagnostics::default();
     let policy = yaml::parse(pack.text, &mut diagnostics)
+        .filter(|root| !is_empty(root, &mut diagnostics))
         .and_then(|root| load_environments(&root, pack, &mut diagnostics));
     let report = |diagnostics| Report {
         file: pack.file.to_owned(),
@@ -90,31 +91,66 @@ pub fn environments(text: &str) -> Vec<String> {
 /// Every entry of the families, in order. An unknown family is reported.
 pub(crate) fn read_families(
     kind: Kind,
-    families: &[String],
-    place: Place,
+    families: &[(String, Place)],
     d: &mut Diagnostics,
-) -> Vec<Entry> {
+) -> Vec<(Entry, Place)> {
     let mut entries = Vec::new();
-    for name in families {
+    for (index, (name, place)) in families.iter().enumerate() {
+        if families[..index].iter().any(|(known, _)| known == name) {
+            d.error(*place, format!("family `{name}` is there twice"))
+                .help("keep one of them");
+            continue;
+        }
         match detectors::family(kind, name) {
-            Some(Ok(family)) => entries.extend(family.entries),
+            Some(Ok(family)) => {
+                entries.extend(family.entries.into_iter().map(|entry| (entry, *place)));
+            }
             Some(Err(report)) => {
-                d.error(place, format!("family `{name}` is broken: {report}"));
+                d.error(*place, format!("family `{name}` is broken: {report}"));
             }
             None => d
-                .error(place, format!("unknown detector family `{name}`"))
+                .error(*place, format!("unknown detector family `{name}`"))
                 .suggest(name, detectors::names(kind)),
         }
     }
     entries
 }
 
+/// What a pattern rule's `families` says; RFC-001's own family if it says nothing.
+pub(crate) fn configured_families(
+    config: &mut MapReader<'_>,
+    d: &mut Diagnostics,
+) -> Vec<(String, Place)> {
+    let families = config
+        .placed_texts("families", d)
+        .unwrap_or_else(|| vec![("rfc".to_owned(), config.place())]);
+    if families.is_empty() && config.get("patterns").is_none() {
+        let place = config.key_place("families").unwrap_or_default();
+        d.warning(
+            place,
+            "no `families` and no `patterns`, so the rule looks for nothing",
+        )
+        .help("name a family, or set `enabled: false`");
+    }
+    families
+}
+
+fn is_empty(root: &Node, d: &mut Diagnostics) -> bool {
+    let empty = root.yaml == Yaml::Null;
+    if empty {
+        let start = Place {
+            line: 1,
+            column: 1,
+            width: 1,
+        };
+        d.error(start, "the file is empty")
+            .help("a pack starts with `policy_pack: NAME` and `version: \"1.0.0\"`");
+    }
+    empty
+}
+
 fn overlays(root: &Node) -> Option<&[(yaml::Key, Node)]> {
-    let Yaml::Map(entries) = &root.yaml else {
-        return None;
-    };
-    let (_, node) = entries.iter().find(|(key, _)| key.name == "environments")?;
-    match &node.yaml {
+    match &root.member("environments")?.yaml {
         Yaml::Map(overlays) => Some(overlays),
         _ => None,
     }
@@ -154,27 +190,36 @@ fn load_environments(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Optio
             chosen = policy;
         }
     }
+    let readable = root.member("environments").is_none() || !overlays.is_empty();
     if let Some(env) = pack.env
+        && readable
         && !overlays.iter().any(|(key, _)| key.name == env)
     {
-        d.error(root.place, format!("this pack has no environment `{env}`"))
-            .suggest(env, overlays.iter().map(|(key, _)| &*key.name));
+        let finding = d.error(
+            environments_place(root),
+            format!("this pack has no environment `{env}`"),
+        );
+        if overlays.is_empty() {
+            finding.help("it has none at all: load it without one");
+        } else {
+            finding.suggest(env, overlays.iter().map(|(key, _)| &*key.name));
+        }
     }
     chosen
 }
 
+fn environments_place(root: &Node) -> Place {
+    let Yaml::Map(entries) = &root.yaml else {
+        return root.place;
+    };
+    entries
+        .iter()
+        .find(|(key, _)| key.name == "environments")
+        .map_or(root.place, |(key, _)| key.place)
+}
+
 fn compile(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy> {
-    let builder = read_pack(root, pack, d)?;
-    let policy = builder.compile_into(d)?;
-    for pattern in policy.scanner().unfiltered() {
-        d.warning(
-            Place::default(),
-            format!(
-                "pattern `{pattern}` has no fixed text of three bytes, so it runs over every event"
-            ),
-        );
-    }
-    Some(policy)
+    read_pack(root, pack, d)?.compile_into(d)
 }
 
 fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<PolicyBuilder> {
@@ -219,23 +264,15 @@ fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy
     Some(builder)
 }
 
-fn mentioned(root: &Node, id: &str) -> bool {
-    let Yaml::Map(entries) = &root.yaml else {
+/// Whether one of the pack's rules is of this kind.
+fn mentioned(root: &Node, kind: &str) -> bool {
+    let Some(Yaml::List(rules)) = root.member("sync_rules").map(|node| &node.yaml) else {
         return false;
     };
-    entries
-        .iter()
-        .filter(|(key, _)| key.name == "sync_rules")
-        .filter_map(|(_, node)| match &node.yaml {
-            Yaml::List(rules) => Some(rules),
-            _ => None,
-        })
-        .flatten()
-        .any(|rule| {
-            matches!(&rule.yaml, Yaml::Map(keys) if keys.iter().any(|(key, value)| {
-                key.name == "id" && value.yaml == Yaml::Text(id.to_owned())
-            }))
-        })
+    rules.iter().any(|rule| {
+        let named = rule.member("rule").or_else(|| rule.member("id"));
+        named.is_some_and(|node| node.yaml == Yaml::Text(kind.to_owned()))
+    })
 }
 
 fn read_gateway(node: &Node, d: &mut Diagnostics) -> GatewaySettings {
@@ -260,7 +297,7 @@ fn read_gateway(node: &Node, d: &mut Diagnostics) -> GatewaySettings {
             .unwrap_or(settings.sync_fail_open);
         if settings.sync_fail_open {
             d.warning(
-                sync.place(),
+                sync.key_place("fail_open").unwrap_or_default(),
                 "`sync.fail_open: true` lets a step happen when a fast rule fails",
             );
         }
@@ -302,7 +339,7 @@ fn read_tool_risks(node: &Node, mut builder: PolicyBuilder, d: &mut Diagnostics)
     };
     let tiers = ToolRiskTier::ALL.map(|tier| (tier.as_str(), tier));
     for (tool, tier) in entries {
-        if let Some(tier) = yaml::one_of(tier, &tool.name, &tiers, d) {
+        if let Some(tier) = yaml::one_of(tier, "tier", &tiers, d) {
             builder = builder.tool_risk(&tool.name, tier);
         }
     }
@@ -323,27 +360,38 @@ fn read_router(node: &Node, d: &mut Diagnostics) -> DefaultRiskRouter {
     router
 }
 
+fn open_rule<'n>(node: &'n Node, d: &mut Diagnostics) -> Option<MapReader<'n>> {
+    if let Yaml::Text(name) = &node.yaml {
+        d.error(node.place, "a rule must be a mapping, not text")
+            .help(format!("write `- id: {name}`"));
+        return None;
+    }
+    MapReader::open(node, "a rule", d)
+}
+
 fn read_sync_rule(
     node: &Node,
     pack: &Pack<'_>,
     builder: PolicyBuilder,
     d: &mut Diagnostics,
 ) -> PolicyBuilder {
-    let Some(mut map) = MapReader::open(node, "a rule", d) else {
+    let Some(mut map) = open_rule(node, d) else {
         return builder;
     };
     let id_node = map.require("id", d);
     let id = id_node.and_then(|n| yaml::text(n, "id", d));
     let enabled = map.boolean("enabled", d).unwrap_or(true);
-    let kind_node = map.get("rule").or(id_node);
-    let kind = kind_node.and_then(|n| yaml::text(n, "rule", d));
+    let rule_node = map.get("rule");
+    let kind = rule_node.map_or(id, |n| yaml::text(n, "rule", d));
+    let kind_node = rule_node.or(id_node);
     let events = read_events(&mut map, d);
     let config = map.get("config");
     map.finish(d);
-    let (Some(id), Some(kind), Some(kind_node)) = (id, kind, kind_node) else {
+    let (Some(id), Some(id_node), Some(kind), Some(kind_node)) = (id, id_node, kind, kind_node)
+    else {
         return builder;
     };
-    check_id(id, id_node, d);
+    check_id(id, id_node.place, d);
     if let Some(rule) = pack
         .custom_rules
         .iter()
@@ -355,14 +403,21 @@ fn read_sync_rule(
                 format!("rule `{kind}` is code, and takes no `config` here"),
             );
         }
+        if id != kind {
+            d.error(
+                id_node.place,
+                format!("rule `{kind}` is code, and goes by its own name"),
+            )
+            .help(format!("write `id: {kind}`"));
+        }
         return if enabled {
-            builder.custom_rule(Arc::clone(rule), events, node.place)
+            builder.custom_rule(Arc::clone(rule), events, id_node.place)
         } else {
             builder
         };
     }
     let Some(spec) = BUILT_IN.iter().find(|spec| spec.id == kind) else {
-        unknown_rule(kind, kind_node, pack, d);
+        unknown_rule(kind, kind_node, rule_node.is_some(), pack, d);
         return builder;
     };
     let Some(mut config) = MapReader::open_or_empty(config, node.place, "this rule's `config`", d)
@@ -373,7 +428,7 @@ fn read_sync_rule(
     let settings: Option<RuleSettings> = (spec.read)(&mut config, d);
     config.finish(d);
     match settings {
-        Some(settings) if enabled => builder.named_rule(id, settings, events, node.place),
+        Some(settings) if enabled => builder.named_rule(id, settings, events, id_node.place),
         Some(settings) => {
             check_disabled(id, settings, d);
             builder
@@ -390,10 +445,16 @@ fn check_disabled(id: &str, settings: RuleSettings, d: &mut Diagnostics) {
     d.absorb(own);
 }
 
-fn unknown_rule(kind: &str, node: &Node, pack: &Pack<'_>, d: &mut Diagnostics) {
-    let finding = d.error(node.place, format!("unknown rule `{kind}`"));
+fn unknown_rule(
+    kind: &str,
+    node: &Node,
+    kind_is_given: bool,
+    pack: &Pack<'_>,
+    d: &mut Diagnostics,
+) {
     if KNOWN_DEEP.iter().any(|deep| deep.id == kind) || pack.deep_rules.contains(&kind) {
-        finding.help(format!("`{kind}` is a deep rule: move it to `async_rules`"));
+        d.error(node.place, format!("`{kind}` is a deep rule"))
+            .help("move it to `async_rules`");
         return;
     }
     let custom: Vec<RuleId> = pack
@@ -405,7 +466,18 @@ fn unknown_rule(kind: &str, node: &Node, pack: &Pack<'_>, d: &mut Diagnostics) {
         .iter()
         .map(|spec| spec.id)
         .chain(custom.iter().map(RuleId::as_str));
+    let finding = d.error(node.place, format!("unknown rule `{kind}`"));
     finding.suggest(kind, names);
+    if let Some(help) = finding.help.take() {
+        // A name of the user's own is likely meant to be just that.
+        let named = !kind_is_given && !help.starts_with("did you mean");
+        let prefix = if named {
+            "say what kind it is with `rule:`; "
+        } else {
+            ""
+        };
+        finding.help(format!("{prefix}{help}"));
+    }
 }
 
 fn read_async_rule(
@@ -414,7 +486,7 @@ fn read_async_rule(
     builder: PolicyBuilder,
     d: &mut Diagnostics,
 ) -> PolicyBuilder {
-    let Some(mut map) = MapReader::open(node, "a rule", d) else {
+    let Some(mut map) = open_rule(node, d) else {
         return builder;
     };
     let id_node = map.require("id", d);
@@ -425,15 +497,19 @@ fn read_async_rule(
     let (Some(id), Some(id_node)) = (id, id_node) else {
         return builder;
     };
-    let config = match config.map(Node::to_json) {
+    let config = match config.map(|config| (config, config.to_json())) {
         None => serde_json::Map::new(),
-        Some(serde_json::Value::Object(config)) => config,
-        Some(_) => {
-            d.error(node.place, "`config` must be a mapping");
+        Some((_, serde_json::Value::Object(config))) => config,
+        Some((config, _)) => {
+            d.error(
+                config.place,
+                format!("`config` must be a mapping, not {}", config.kind()),
+            );
             return builder;
         }
     };
-    if BUILT_IN.iter().any(|spec| spec.id == id) {
+    let custom = |rule: &Arc<dyn Rule>| rule.info().id.as_str() == id;
+    if BUILT_IN.iter().any(|spec| spec.id == id) || pack.custom_rules.iter().any(custom) {
         d.error(id_node.place, format!("`{id}` is a fast rule"))
             .help("move it to `sync_rules`");
         return builder;
@@ -450,7 +526,8 @@ fn read_async_rule(
         return builder;
     }
     if builder.has_rule(id) {
-        d.error(id_node.place, format!("rule `{id}` is there twice"));
+        d.error(id_node.place, format!("rule `{id}` is there twice"))
+            .help("keep one of them");
         return builder;
     }
     builder.deep_rule(DeepRuleSettings {
@@ -495,8 +572,7 @@ fn read_events(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<EventSet>
     Some(types.into_iter().collect())
 }
 
-fn check_id(id: &str, node: Option<&Node>, d: &mut Diagnostics) {
-    let place = node.map(|node| node.place).unwrap_or_default();
+fn check_id(id: &str, place: Place, d: &mut Diagnostics) {
     let fine = id
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));

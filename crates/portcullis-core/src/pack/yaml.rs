@@ -1,6 +1,8 @@
 //! YAML as a tree that remembers where everything stood, and a reader that turns wrong shapes into
 //! findings instead of stopping at the first.
 
+use std::borrow::Cow;
+
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -37,13 +39,23 @@ pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
         Ok(node) => Some(node),
         Err(error) => {
             let place = error.location().map(|at| place(&at)).unwrap_or_default();
-            diagnostics.error(place, format!("not valid YAML: {}", message(&error)));
+            let (message, help) = explain(&error);
+            diagnostics.error(place, message).help = help.map(str::to_owned);
             None
         }
     }
 }
 
 impl Node {
+    /// What is there, for messages.
+    fn found(&self) -> Cow<'static, str> {
+        match self.yaml {
+            Yaml::Int(n) => n.to_string().into(),
+            Yaml::Float(n) => format!("{n:?}").into(),
+            _ => self.kind().into(),
+        }
+    }
+
     /// What kind of thing it is, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.yaml {
@@ -54,6 +66,15 @@ impl Node {
             Yaml::List(_) => "a list",
             Yaml::Map(_) => "a mapping",
         }
+    }
+
+    /// A member of a mapping.
+    pub(crate) fn member(&self, name: &str) -> Option<&Self> {
+        let Yaml::Map(entries) = &self.yaml else {
+            return None;
+        };
+        let (_, node) = entries.iter().find(|(key, _)| key.name == name)?;
+        Some(node)
     }
 
     /// The same as JSON.
@@ -100,6 +121,8 @@ pub(crate) struct MapReader<'n> {
     place: Place,
     entries: &'n [(Key, Node)],
     asked: Vec<&'static str>,
+    /// Reported already.
+    refused: Vec<&'static str>,
 }
 
 impl<'n> MapReader<'n> {
@@ -136,6 +159,7 @@ impl<'n> MapReader<'n> {
             place,
             entries,
             asked: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -152,6 +176,26 @@ impl<'n> MapReader<'n> {
             .find(|(known, _)| known.name == key)
             .map(|(_, node)| node)
             .filter(|node| node.yaml != Yaml::Null)
+    }
+
+    /// The place of a key, whatever its value.
+    pub(crate) fn key_place(&self, key: &str) -> Option<Place> {
+        let (key, _) = self.entries.iter().find(|(known, _)| known.name == key)?;
+        Some(key.place)
+    }
+
+    /// The place of a key that is there without a value.
+    pub(crate) fn blank(&self, key: &str) -> Option<Place> {
+        let blank = |(known, node): &&(Key, Node)| known.name == key && node.yaml == Yaml::Null;
+        self.entries.iter().find(blank).map(|(key, _)| key.place)
+    }
+
+    /// Reports a key that may not be here, if it is.
+    pub(crate) fn refuse(&mut self, key: &'static str, message: &str, d: &mut Diagnostics) {
+        if let Some(place) = self.key_place(key) {
+            d.error(place, message);
+            self.refused.push(key);
+        }
     }
 
     /// The value of a key that must be there.
@@ -204,11 +248,22 @@ impl<'n> MapReader<'n> {
 
     /// A list of texts.
     pub(crate) fn texts(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<Vec<String>> {
+        let placed = self.placed_texts(key, d)?;
+        Some(placed.into_iter().map(|(text, _)| text).collect())
+    }
+
+    /// A list of texts, each with its place.
+    pub(crate) fn placed_texts(
+        &mut self,
+        key: &'static str,
+        d: &mut Diagnostics,
+    ) -> Option<Vec<(String, Place)>> {
         let items = self.list(key, d)?;
+        let what = format!("each of `{key}`");
         Some(
             items
                 .iter()
-                .filter_map(|item| text(item, key, d).map(str::to_owned))
+                .filter_map(|item| Some((expect_text(item, &what, d)?.to_owned(), item.place)))
                 .collect(),
         )
     }
@@ -227,7 +282,8 @@ impl<'n> MapReader<'n> {
     /// Reports keys that were never asked for.
     pub(crate) fn finish(self, d: &mut Diagnostics) {
         for (key, _) in self.entries {
-            if !self.asked.contains(&&*key.name) {
+            let name = &&*key.name;
+            if !self.asked.contains(name) && !self.refused.contains(name) {
                 d.error(
                     key.place,
                     format!("unknown key `{}` in {}", key.name, self.what),
@@ -240,18 +296,7 @@ impl<'n> MapReader<'n> {
 
 /// The text of a node.
 pub(crate) fn text<'n>(node: &'n Node, key: &str, d: &mut Diagnostics) -> Option<&'n str> {
-    match &node.yaml {
-        Yaml::Text(text) => Some(text),
-        Yaml::Bool(_) | Yaml::Int(_) | Yaml::Float(_) => {
-            d.error(
-                node.place,
-                format!("`{key}` must be text, not {}", node.kind()),
-            )
-            .help("put it in quotes");
-            None
-        }
-        _ => wrong_type(node, key, "text", d),
-    }
+    expect_text(node, &format!("`{key}`"), d)
 }
 
 /// One of a fixed set of names.
@@ -261,8 +306,11 @@ pub(crate) fn one_of<T: Copy>(
     names: &[(&'static str, T)],
     d: &mut Diagnostics,
 ) -> Option<T> {
-    let given = text(node, key, d)?;
-    let found = names.iter().find(|(name, _)| *name == given);
+    let Yaml::Text(given) = &node.yaml else {
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        return wrong_type(node, key, &format!("one of {}", names.join(", ")), d);
+    };
+    let found = names.iter().find(|(name, _)| name == given);
     if found.is_none() {
         d.error(node.place, format!("`{given}` is not a valid `{key}`"))
             .suggest(given, names.iter().map(|(name, _)| *name));
@@ -270,10 +318,22 @@ pub(crate) fn one_of<T: Copy>(
     found.map(|(_, value)| *value)
 }
 
+fn expect_text<'n>(node: &'n Node, what: &str, d: &mut Diagnostics) -> Option<&'n str> {
+    if let Yaml::Text(text) = &node.yaml {
+        return Some(text);
+    }
+    let message = format!("{what} must be text, not {}", node.kind());
+    let finding = d.error(node.place, message);
+    if matches!(node.yaml, Yaml::Bool(_) | Yaml::Int(_) | Yaml::Float(_)) {
+        finding.help("put it in quotes");
+    }
+    None
+}
+
 fn wrong_type<T>(node: &Node, key: &str, wanted: &str, d: &mut Diagnostics) -> Option<T> {
     d.error(
         node.place,
-        format!("`{key}` must be {wanted}, not {}", node.kind()),
+        format!("`{key}` must be {wanted}, not {}", node.found()),
     );
     None
 }
@@ -286,22 +346,61 @@ fn place(at: &serde_saphyr::Location) -> Place {
     }
 }
 
-/// The parser's own words, without the excerpt it draws; our report draws one itself.
-fn message(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    let text = text.lines().next().unwrap_or_default();
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    let text = match text
-        .strip_prefix("line ")
-        .and_then(|rest| rest.split_once(": "))
-    {
-        Some((_, rest)) => rest,
-        None => text,
-    };
-    text.split(", set DuplicateKeyPolicy")
-        .next()
-        .unwrap_or(text)
-        .to_owned()
+/// What is wrong, and what to do about it. The parser speaks to whoever calls it; these words are
+/// for whoever writes the file.
+fn explain(error: &serde_saphyr::Error) -> (String, Option<&'static str>) {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    match error.without_snippet() {
+        Error::AliasError { error, .. } => explain(error),
+        Error::DuplicateMappingKey { key, .. } => (
+            format!("key `{}` is there twice", key.as_deref().unwrap_or("?")),
+            Some("keep one of them"),
+        ),
+        Error::MultipleDocuments { .. } => (
+            "the file has more than one YAML document".to_owned(),
+            Some("remove the `---` before this one, or move it to a file of its own"),
+        ),
+        Error::UnknownAnchor { .. } => (
+            "this alias has no anchor".to_owned(),
+            Some("put `&name` before the value that `*name` is to repeat"),
+        ),
+        // Keys are the only values that are read as text whatever they are.
+        Error::NullIntoString { .. } | Error::Unexpected { .. } => {
+            ("a key must be text".to_owned(), Some("put it in quotes"))
+        }
+        Error::NonFiniteFloat { value, .. } => {
+            (format!("`{value}` is not a number to go by"), None)
+        }
+        Error::Budget {
+            breach: BudgetBreach::Depth { .. },
+            ..
+        } => too_deep(),
+        Error::Budget { .. } => (
+            "the file is too large when its aliases are written out".to_owned(),
+            Some("use fewer aliases"),
+        ),
+        other => {
+            let text = other.to_string();
+            let text = text.lines().next().unwrap_or_default();
+            let text = text.split(" at line ").next().unwrap_or_default();
+            let text = text.strip_prefix("error: ").unwrap_or(text);
+            let help = match text {
+                "recursion limit exceeded" => return too_deep(),
+                _ if text.contains("quoted scalar") => Some("check that every quote is closed"),
+                _ if text.contains("tabs") => Some("indent with spaces"),
+                _ if text.ends_with("did not find expected key") => {
+                    Some("check how far this line is indented")
+                }
+                _ => None,
+            };
+            (format!("not valid YAML: {text}"), help)
+        }
+    }
+}
+
+fn too_deep() -> (String, Option<&'static str>) {
+    ("the file is nested too deeply".to_owned(), None)
 }
 
 impl<'de> Deserialize<'de> for Node {

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -33,7 +34,9 @@ documented! {
     ///
     /// and has CEL's operators and macros, `size`, `contains`, `startsWith`, `endsWith`, `matches`
     /// and the conversions. One without a loop (`all`, `exists`, `map`, `filter`) runs inline; one
-    /// with a loop runs behind the deadline of `gateway.sync.timeout_ms`.
+    /// with a loop runs behind the deadline of `gateway.sync.timeout_ms`. An expression is at most
+    /// 8 KiB long and 64 levels deep, where `&&` and `||` hardly count; the pattern of `matches` is
+    /// written out, never taken from the event.
     ///
     /// ## Configuration
     ///
@@ -161,7 +164,7 @@ impl Expression {
             .list("effects", d)
             .unwrap_or_default()
             .iter()
-            .filter_map(|node| yaml::one_of(node, "effects", &effect_names, d))
+            .filter_map(|node| yaml::one_of(node, "effect", &effect_names, d))
             .collect();
         let reason = config.text("reason", d).map(str::to_owned);
         let remediation = config.text("remediation", d).map(str::to_owned);
@@ -182,7 +185,8 @@ impl Expression {
         let predicate = match Predicate::compile(&self.when, ROOTS) {
             Ok(predicate) => Some(predicate),
             Err(error) => {
-                compiler.diagnostics.error(self.place, error.message).help = error.help;
+                let place = place_of(&self.when, self.place, error.span);
+                compiler.diagnostics.error(place, error.message).help = error.help;
                 None
             }
         };
@@ -201,6 +205,30 @@ impl Expression {
     }
 }
 
+/// The place of a part of a text, as far as the text stands in the file as it is: a plain text, or
+/// one in quotes without escapes. Otherwise the place of the whole.
+fn place_of(text: &str, whole: Place, part: Option<Range<usize>>) -> Place {
+    let added = whole.width.checked_sub(text.chars().count());
+    match (part, added) {
+        (Some(part), Some(quotes @ (0 | 2))) if !text.contains('\n') => Place {
+            line: whole.line,
+            column: whole.column + quotes / 2 + part.start,
+            width: part.len(),
+        },
+        _ => whole,
+    }
+}
+
+/// The keys that only one action has.
+const OWN_KEYS: &[(Action, &[&str])] = &[
+    (Action::Stop, &["user_message"]),
+    (
+        Action::Pause,
+        &["prompt", "approver_roles", "scope", "timeout_s"],
+    ),
+    (Action::Retry, &["corrective_message", "max_attempts"]),
+];
+
 fn read_verdict(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<Verdict> {
     let node = config.get("action");
     let actions = [
@@ -212,7 +240,12 @@ fn read_verdict(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<Verdi
         Some(node) => yaml::one_of(node, "action", &actions, d)?,
         None => Action::Stop,
     };
-    // Only the keys of the chosen action are asked for, so that a `prompt` on a STOP is reported.
+    for (owner, keys) in OWN_KEYS {
+        for key in keys.iter().filter(|_| *owner != action) {
+            let message = format!("`{key}` goes with `action: {owner}`, and this is {action}");
+            config.refuse(key, &message, d);
+        }
+    }
     Some(match action {
         Action::Pause => {
             let scopes = PauseScope::ALL.map(|scope| (scope.as_str(), scope));

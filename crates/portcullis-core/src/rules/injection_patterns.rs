@@ -13,8 +13,8 @@ use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::intent::JailbreakIntent;
 use crate::pack::diagnostic::{Diagnostics, Place};
-use crate::pack::read_families;
 use crate::pack::yaml::{self, MapReader, Node, Yaml};
+use crate::pack::{configured_families, read_families};
 use crate::scan::{EventSet, PatternId, PatternSpec};
 
 documented! {
@@ -80,11 +80,11 @@ impl InjectionPatterns {
         read: Self::read,
     };
 
-    fn of_families(families: &[String], place: Place, d: &mut Diagnostics) -> Self {
-        let entries = read_families(Kind::Injection, families, place, d);
+    fn of_families(families: &[(String, Place)], d: &mut Diagnostics) -> Self {
+        let entries = read_families(Kind::Injection, families, d);
         let patterns = entries
             .into_iter()
-            .filter_map(|entry| match entry.meaning {
+            .filter_map(|(entry, place)| match entry.meaning {
                 Meaning::Intent(intent) => Some(AttackPattern {
                     regex: entry.pattern,
                     intent,
@@ -102,11 +102,8 @@ impl InjectionPatterns {
         reason = "the signature of every rule's reader"
     )]
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let place = config.place();
-        let families = config
-            .texts("families", d)
-            .unwrap_or_else(|| vec!["rfc".to_owned()]);
-        let mut settings = Self::of_families(&families, place, d);
+        let families = configured_families(config, d);
+        let mut settings = Self::of_families(&families, d);
         for node in config.list("patterns", d).unwrap_or_default() {
             settings.patterns.extend(read_pattern(node, d));
         }
@@ -142,7 +139,7 @@ impl Default for InjectionPatterns {
     /// RFC-001's patterns.
     fn default() -> Self {
         let mut diagnostics = Diagnostics::default();
-        Self::of_families(&["rfc".to_owned()], Place::default(), &mut diagnostics)
+        Self::of_families(&[("rfc".to_owned(), Place::default())], &mut diagnostics)
     }
 }
 

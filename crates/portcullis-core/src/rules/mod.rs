@@ -257,7 +257,18 @@ impl RuleCompiler<'_> {
         place: Place,
     ) -> Option<PatternId> {
         match self.scanner.add(spec, events) {
-            Ok(id) => Some(id),
+            Ok(id) => {
+                if self.scanner.is_unfiltered(id) {
+                    let message = format!(
+                        "pattern `{}` has no fixed text of three bytes, so it runs over every event",
+                        spec.regex
+                    );
+                    self.diagnostics
+                        .warning(place, message)
+                        .help("let it ask for three letters or digits in a row");
+                }
+                Some(id)
+            }
             Err(error) => {
                 self.diagnostics
                     .error(place, format!("pattern `{}`: {error}", spec.regex));

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,9 +12,10 @@ use super::{
 use crate::decision::{Decision, RetrySpec, RuleCost, Severity};
 use crate::event::EventType;
 use crate::ids::RuleId;
-use crate::pack::diagnostic::{Diagnostics, Place};
-use crate::pack::yaml::{MapReader, Yaml};
-use crate::scan::EventSet;
+use crate::pack::diagnostic::{Diagnostics, Place, suggestion};
+use crate::pack::yaml::{MapReader, Node, Yaml};
+use crate::redact::push_pointer;
+use crate::scan::{self, EventSet};
 
 documented! {
     /// Checks tool arguments against a JSON Schema per tool.
@@ -47,9 +49,9 @@ documented! {
     pub struct SchemaValidation {
         /// A schema for each tool.
         pub schemas: BTreeMap<String, Value>,
-        /// Where each was configured.
+        /// Where each was configured, part by part: by tool, then by JSON Pointer.
         #[serde(skip)]
-        pub places: BTreeMap<String, Place>,
+        pub places: BTreeMap<String, BTreeMap<String, Place>>,
     }
 }
 
@@ -75,7 +77,9 @@ impl SchemaValidation {
         let mut settings = Self::default();
         for (tool, schema) in entries {
             settings.schemas.insert(tool.name.clone(), schema.to_json());
-            settings.places.insert(tool.name.clone(), tool.place);
+            let mut places = BTreeMap::from([(String::new(), tool.place)]);
+            note_places(schema, &mut String::new(), &mut places);
+            settings.places.insert(tool.name.clone(), places);
         }
         Some(RuleSettings::SchemaValidation(settings))
     }
@@ -90,13 +94,7 @@ impl SchemaValidation {
                 Ok(validator) => {
                     validators.insert(tool.clone(), validator);
                 }
-                Err(error) => {
-                    let place = self.places.get(tool).copied().unwrap_or_default();
-                    compiler.diagnostics.error(
-                        place,
-                        format!("the schema of `{tool}` is not usable: {error}"),
-                    );
-                }
+                Err(error) => self.refuse(tool, &error, compiler.diagnostics),
             }
         }
         Compiled {
@@ -106,6 +104,107 @@ impl SchemaValidation {
                 validators,
             })),
         }
+    }
+}
+
+impl SchemaValidation {
+    fn refuse(&self, tool: &str, error: &ValidationError<'_>, d: &mut Diagnostics) {
+        let (why, help) = explain(error);
+        let pointer = match error.kind() {
+            ValidationErrorKind::Referencing(_) => self.reference(tool, &error.to_string()),
+            _ => error.instance_path().to_string(),
+        };
+        let places = self.places.get(tool);
+        let place = places.and_then(|places| places.get(&pointer).or_else(|| places.get("")));
+        let at = if pointer.is_empty() {
+            String::new()
+        } else {
+            format!(" at {pointer}")
+        };
+        let message = format!("the schema of `{tool}` is not usable{at}: {why}");
+        d.error(place.copied().unwrap_or_default(), message).help = help;
+    }
+
+    /// The pointer to the reference that the error speaks of; it does not say where that is.
+    fn reference(&self, tool: &str, error: &str) -> String {
+        let schema = &self.schemas[tool];
+        let places = self.places.get(tool).into_iter().flatten();
+        places
+            .map(|(pointer, _)| pointer)
+            .filter(|pointer| pointer.ends_with("/$ref") || pointer.ends_with("/$schema"))
+            .find(|pointer| {
+                let target = schema.pointer(pointer).and_then(Value::as_str);
+                target.is_some_and(|target| error.contains(target.trim_start_matches('#')))
+            })
+            .cloned()
+            .unwrap_or_default()
+    }
+}
+
+/// What is wrong with a schema, and what to do about it.
+fn explain(error: &ValidationError<'_>) -> (String, Option<String>) {
+    const TYPES: [&str; 7] = [
+        "array", "boolean", "integer", "null", "number", "object", "string",
+    ];
+    let value: &Value = error.instance();
+    match error.kind() {
+        ValidationErrorKind::Format { format } if format == "regex" => {
+            let pattern = value.as_str().unwrap_or_default();
+            let why = match scan::compile(pattern, 1 << 20) {
+                Err(error) => error.to_string(),
+                Ok(_) => "not a usable regular expression".to_owned(),
+            };
+            (format!("pattern `{pattern}`: {why}"), None)
+        }
+        ValidationErrorKind::AnyOf { .. }
+            if error.instance_path().to_string().ends_with("/type") =>
+        {
+            let names = match value {
+                Value::Array(names) => names.as_slice(),
+                name => std::slice::from_ref(name),
+            };
+            let mut names = names.iter().filter_map(Value::as_str);
+            let wrong = names.find(|name| !TYPES.contains(name)).unwrap_or_default();
+            (
+                format!("{value} is not a type or a list of types"),
+                Some(suggestion(wrong, TYPES)),
+            )
+        }
+        ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => (
+            format!("`{uri}` is not part of it"),
+            Some("nothing is fetched: copy it into `$defs`".to_owned()),
+        ),
+        ValidationErrorKind::Referencing(ReferencingError::UnknownSpecification {
+            specification,
+        }) => (
+            format!("`{specification}` is not a draft of JSON Schema"),
+            Some("leave it out, or name a published draft".to_owned()),
+        ),
+        _ => (error.to_string(), None),
+    }
+}
+
+/// Notes where each value of a schema stands.
+fn note_places(node: &Node, pointer: &mut String, places: &mut BTreeMap<String, Place>) {
+    let length = pointer.len();
+    let mut note = |name: &str, place: Place, node: &Node| {
+        push_pointer(pointer, name);
+        places.insert(pointer.clone(), place);
+        note_places(node, pointer, places);
+        pointer.truncate(length);
+    };
+    match &node.yaml {
+        Yaml::Map(entries) => {
+            for (key, value) in entries {
+                note(&key.name, value.place, value);
+            }
+        }
+        Yaml::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                note(&index.to_string(), item.place, item);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -9,8 +9,8 @@ use crate::detectors::{Kind, Meaning};
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
-use crate::pack::read_families;
 use crate::pack::yaml::{self, MapReader, Yaml};
+use crate::pack::{configured_families, read_families};
 use crate::scan::{EventSet, PatternId, PatternSpec};
 
 documented! {
@@ -67,11 +67,11 @@ impl SecretRedaction {
     };
 
     /// The patterns of these families.
-    fn of_families(families: &[String], place: Place, d: &mut Diagnostics) -> Self {
-        let entries = read_families(Kind::Secrets, families, place, d);
+    fn of_families(families: &[(String, Place)], d: &mut Diagnostics) -> Self {
+        let entries = read_families(Kind::Secrets, families, d);
         let patterns = entries
             .into_iter()
-            .filter_map(|entry| match entry.meaning {
+            .filter_map(|(entry, place)| match entry.meaning {
                 Meaning::Entity(entity) => Some(SecretPattern {
                     entity,
                     regex: entry.pattern,
@@ -85,11 +85,8 @@ impl SecretRedaction {
     }
 
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let place = config.place();
-        let families = config
-            .texts("families", d)
-            .unwrap_or_else(|| vec!["rfc".to_owned()]);
-        let mut settings = Self::of_families(&families, place, d);
+        let families = configured_families(config, d);
+        let mut settings = Self::of_families(&families, d);
         if let Some(node) = config.get("patterns") {
             let Yaml::Map(entries) = &node.yaml else {
                 d.error(
@@ -149,7 +146,7 @@ impl Default for SecretRedaction {
     /// RFC-001's patterns.
     fn default() -> Self {
         let mut diagnostics = Diagnostics::default();
-        Self::of_families(&["rfc".to_owned()], Place::default(), &mut diagnostics)
+        Self::of_families(&[("rfc".to_owned(), Place::default())], &mut diagnostics)
     }
 }
 

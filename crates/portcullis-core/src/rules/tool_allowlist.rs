@@ -77,6 +77,13 @@ impl ToolAllowlist {
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
         let denied = config.texts("denied_tools", d).unwrap_or_default();
         let allowed = config.texts("allowed_tools", d);
+        if let Some(place) = config.blank("allowed_tools") {
+            d.warning(
+                place,
+                "`allowed_tools` has no value, so every tool is allowed",
+            )
+            .help("write `[]` to allow none, or leave the key out");
+        }
         Some(RuleSettings::ToolAllowlist(Self {
             denied_tools: denied.into_iter().collect(),
             allowed_tools: allowed.map(|tools| tools.into_iter().collect()),

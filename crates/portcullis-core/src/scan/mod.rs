@@ -22,11 +22,12 @@ use filter::LiteralFilter;
 pub use literals::MIN_KEYWORD_BYTES;
 use pattern::Pattern;
 pub use pattern::PatternError;
+pub(crate) use pattern::compile;
 
 /// What to look for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternSpec<'a> {
-    /// A regular expression; `\s` also takes U+001C to U+001F, as Python's does.
+    /// A regular expression; `\s` and `\w` are Python's.
     pub regex: &'a str,
     /// Whether case is ignored, as Python's `re.IGNORECASE`.
     pub ignore_case: bool,
@@ -39,6 +40,7 @@ pub struct PatternSpec<'a> {
 pub struct EventSet {
     /// A bit for each standard type, and [`ANY`].
     standard: u8,
+    /// Sorted, so that the order in which a pack names them makes no difference.
     other: Vec<Box<str>>,
 }
 
@@ -89,9 +91,13 @@ impl EventSet {
     pub fn extend(&mut self, other: &Self) {
         self.standard |= other.standard;
         for name in &other.other {
-            if !self.other.contains(name) {
-                self.other.push(name.clone());
-            }
+            self.insert(name.clone());
+        }
+    }
+
+    fn insert(&mut self, name: Box<str>) {
+        if let Err(place) = self.other.binary_search(&name) {
+            self.other.insert(place, name);
         }
     }
 }
@@ -102,9 +108,7 @@ impl FromIterator<EventType> for EventSet {
         for event_type in types {
             match (standard_bit(&event_type), event_type) {
                 (Some(bit), _) => set.standard |= bit,
-                (None, EventType::Other(name)) if !set.other.contains(&name) => {
-                    set.other.push(name);
-                }
+                (None, EventType::Other(name)) => set.insert(name),
                 (None, _) => {}
             }
         }
@@ -163,6 +167,11 @@ impl ScannerBuilder {
         u16::try_from(index)
             .map(PatternId)
             .map_err(|_| PatternError::TooMany(usize::from(u16::MAX)))
+    }
+
+    /// Whether no literal announces the pattern, so that it runs on every text.
+    pub fn is_unfiltered(&self, id: PatternId) -> bool {
+        self.patterns[usize::from(id.0)].literals().is_empty()
     }
 
     /// Compiles the filter.

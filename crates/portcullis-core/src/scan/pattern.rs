@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use regex::Regex;
-use regex_syntax::hir::{Hir, HirKind};
+use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
 
 use super::{PatternSpec, literals};
 
@@ -24,10 +24,8 @@ pub enum PatternError {
     #[error("not a usable regular expression: {0}")]
     Syntax(String),
     /// It would take too much memory.
-    #[error(
-        "the pattern compiles to more than {MAX_COMPILED_BYTES} bytes: use smaller repetition counts"
-    )]
-    TooLarge,
+    #[error("the pattern compiles to more than {0} bytes: use smaller repetition counts")]
+    TooLarge(usize),
     /// It matches nothing at all, which is everywhere.
     #[error("the pattern matches the empty text, so it would match everywhere")]
     MatchesEmpty,
@@ -54,13 +52,16 @@ pub(super) struct Pattern {
 
 impl Pattern {
     pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
-        let regex = with_python_whitespace(spec.regex);
-        let hir = regex_syntax::ParserBuilder::new()
+        let regex = with_python_classes(spec.regex);
+        let mut hir = regex_syntax::ParserBuilder::new()
             .case_insensitive(spec.ignore_case)
             .nest_limit(64)
             .build()
             .parse(&regex)
             .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
+        if spec.ignore_case {
+            hir = with_python_i(hir);
+        }
         if hir.properties().minimum_len() == Some(0) {
             return Err(PatternError::MatchesEmpty);
         }
@@ -74,15 +75,8 @@ impl Pattern {
             literals::from_keywords(&hir, spec.keywords)
                 .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
         };
-        let regex = regex::RegexBuilder::new(&regex)
-            .case_insensitive(spec.ignore_case)
-            .size_limit(MAX_COMPILED_BYTES)
-            .nest_limit(64)
-            .build()
-            .map_err(|error| match error {
-                regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
-                other => PatternError::Syntax(first_line(&other.to_string())),
-            })?;
+        // The tree has its case written out, so it is printed and not the pattern.
+        let regex = compile(&hir.to_string(), MAX_COMPILED_BYTES)?;
         Ok(Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
@@ -122,6 +116,18 @@ impl Pattern {
     }
 }
 
+/// A regular expression that takes no more than so many bytes.
+pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<Regex, PatternError> {
+    regex::RegexBuilder::new(regex)
+        .size_limit(max_bytes)
+        .nest_limit(64)
+        .build()
+        .map_err(|error| match error {
+            regex::Error::CompiledTooBig(limit) => PatternError::TooLarge(limit),
+            other => PatternError::Syntax(first_line(&other.to_string())),
+        })
+}
+
 /// Whether the end of a match is certain within a bounded distance after it. `a.*b` is not: each
 /// match must look for a later `b` up to the end of the line, so a thousand matches can cost a
 /// thousand passes.
@@ -159,17 +165,27 @@ fn confirms_locally(hir: &Hir) -> bool {
     tail.greedy && one_character && head_is_short
 }
 
-/// Python's `\s` takes the four information separators, which Unicode does not call white space.
-/// A text that separates words with them must not slip past a pattern written for Python.
-fn with_python_whitespace(regex: &str) -> String {
+/// The pattern with Python's classes, in Rust's words. Python's `\s` takes the four information
+/// separators, its `\w` takes `½` and leaves combining marks: a text must not slip past a pattern
+/// that was written for Python. (Its `\b` differs alike and has no words in Rust; it stays as it is.)
+fn with_python_classes(regex: &str) -> String {
     let mut out = String::with_capacity(regex.len());
     let mut in_class = 0usize;
     let mut chars = regex.chars();
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
-                Some('s') if in_class == 0 => out.push_str(r"[\s\x1c-\x1f]"),
-                Some('s') => out.push_str(r"\s\x1c-\x1f"),
+                Some(class @ ('s' | 'S' | 'w' | 'W')) => {
+                    let members = match class {
+                        's' | 'S' => r"\s\x1c-\x1f",
+                        _ => r"\p{L}\p{N}_",
+                    };
+                    match class {
+                        'S' | 'W' => out.extend(["[^", members, "]"]),
+                        _ if in_class > 0 => out.push_str(members),
+                        _ => out.extend(["[", members, "]"]),
+                    }
+                }
                 Some(escaped) => {
                     out.push('\\');
                     out.push(escaped);
@@ -188,6 +204,44 @@ fn with_python_whitespace(regex: &str) -> String {
         }
     }
     out
+}
+
+/// To Python's `IGNORECASE`, `i` is also `ı` and `İ`; to Unicode they are letters of their own.
+fn with_python_i(hir: Hir) -> Hir {
+    let each = |parts: Vec<Hir>| parts.into_iter().map(with_python_i).collect();
+    match hir.into_kind() {
+        HirKind::Class(Class::Unicode(mut class)) => {
+            let has = |c: char| class.iter().any(|r| r.start() <= c && c <= r.end());
+            if has('i') && has('I') {
+                for c in ['\u{130}', '\u{131}'] {
+                    class.push(ClassUnicodeRange::new(c, c));
+                }
+            }
+            Hir::class(Class::Unicode(class))
+        }
+        HirKind::Class(class) => Hir::class(class),
+        HirKind::Repetition(Repetition {
+            min,
+            max,
+            greedy,
+            sub,
+        }) => Hir::repetition(Repetition {
+            min,
+            max,
+            greedy,
+            sub: Box::new(with_python_i(*sub)),
+        }),
+        HirKind::Capture(Capture { index, name, sub }) => Hir::capture(Capture {
+            index,
+            name,
+            sub: Box::new(with_python_i(*sub)),
+        }),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+        HirKind::Literal(literal) => Hir::literal(literal.0),
+        HirKind::Look(look) => Hir::look(look),
+        HirKind::Empty => Hir::empty(),
+    }
 }
 
 /// `regex` draws a picture under the pattern; its last line says what is wrong.

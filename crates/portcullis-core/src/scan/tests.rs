@@ -94,6 +94,31 @@ fn python_whitespace_separates_words() {
 }
 
 #[test]
+fn classes_and_case_are_pythons() {
+    for (regex, ignore_case, text, expected) in [
+        (r"^\w+$", false, "aé漢_9½²", true),
+        (r"^\w+$", false, "e\u{301}", false),
+        (r"^\W+$", false, "\u{301} -", true),
+        (r"^\S+$", false, "a\u{1c}b", false),
+        (r"^[\W\d]+$", false, "1 - 2", true),
+        (r"^[^\s,]+$", false, "a\u{1f}b", false),
+        (r"^[\w-]+$", false, "½-a", true),
+        ("jailbreak", true, "JA\u{130}LBREAK", true),
+        ("jailbreak", true, "ja\u{131}lbreak", true),
+        ("jailbreak", false, "ja\u{131}lbreak", false),
+        ("^[a-z]{3}$", true, "\u{130}\u{131}\u{212a}", true),
+        ("(?-i:i)nside", true, "\u{131}nside", false),
+        ("(?-i:i)nside", true, "iNSIDE", true),
+    ] {
+        let (scanner, ids) = scanner(&[(regex, ignore_case)]);
+        let announced = scanner.scan(text, &EventType::LlmBefore).contains(ids[0]);
+        let found = scanner.find(ids[0], text).is_some();
+        assert_eq!(found, expected, "{regex} {text:?}");
+        assert!(announced || !found, "{regex} {text:?}");
+    }
+}
+
+#[test]
 fn bad_patterns_are_refused() {
     let add = |regex: &str, keywords: &[&str]| {
         let keywords: Vec<String> = keywords.iter().map(|k| (*k).to_owned()).collect();
@@ -113,7 +138,10 @@ fn bad_patterns_are_refused() {
     );
     assert!(matches!(add("(?=look)ahead", &[]), PatternError::Syntax(_)));
     assert_eq!(add("a*", &[]), PatternError::MatchesEmpty);
-    assert_eq!(add(r"((\w{100}){100}){100}", &[]), PatternError::TooLarge);
+    assert!(matches!(
+        add(r"((\w{100}){100}){100}", &[]),
+        PatternError::TooLarge(_)
+    ));
     assert_eq!(
         add("abcd|efgh", &["abcd"]),
         PatternError::KeywordsNotImplied("abcd".into())

@@ -1,0 +1,130 @@
+//! Walks over the structured part of an event: what it weighs, and what is in it.
+
+use serde_json::{Map, Value};
+
+use crate::event::{EventType, Structured};
+use crate::redact::push_pointer;
+use crate::rules::Leaf;
+use crate::scan::Scanner;
+
+/// How many bytes of paths an event may have, given how many bytes of text it may have. A finding is
+/// named by its JSON Pointer, so one long member name over thousands of findings would be copied
+/// thousands of times.
+pub(crate) fn max_paths(max_text: usize) -> usize {
+    const PER_TEXT: usize = 16;
+    const AT_LEAST: usize = 1 << 20;
+    max_text.saturating_mul(PER_TEXT).max(AT_LEAST)
+}
+
+/// Every string and member name that some pattern may match.
+pub(crate) fn scan<'e>(
+    structured: Structured<'e>,
+    scanner: &Scanner,
+    event_type: &EventType,
+) -> Vec<Leaf<'e>> {
+    let mut walk = Walk {
+        scanner,
+        event_type,
+        pointer: String::new(),
+        leaves: Vec::new(),
+    };
+    match structured {
+        Structured::ToolArgs(args) => walk.members(args),
+        Structured::Result(result) => walk.value(result),
+    }
+    walk.leaves
+}
+
+/// What JSON weighs, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Measure {
+    /// Its strings and member names.
+    pub(crate) text: usize,
+    /// The paths to them.
+    pub(crate) paths: usize,
+}
+
+impl Measure {
+    pub(crate) fn of(structured: Option<Structured<'_>>) -> Self {
+        let mut measure = Self::default();
+        match structured {
+            Some(Structured::ToolArgs(args)) => measure.members(args, 0),
+            Some(Structured::Result(result)) => measure.value(result, 0),
+            None => {}
+        }
+        measure
+    }
+
+    fn members(&mut self, members: &Map<String, Value>, path: usize) {
+        for (name, value) in members {
+            let path = path + 1 + name.len();
+            self.text += name.len();
+            self.paths = self.paths.saturating_add(path);
+            self.value(value, path);
+        }
+    }
+
+    fn value(&mut self, value: &Value, path: usize) {
+        /// As many digits as an index of an array in memory can have, give or take.
+        const INDEX: usize = 8;
+        match value {
+            Value::String(text) => {
+                self.text += text.len();
+                self.paths = self.paths.saturating_add(path);
+            }
+            Value::Array(items) => {
+                for item in items {
+                    self.value(item, path + INDEX);
+                }
+            }
+            Value::Object(members) => self.members(members, path),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+struct Walk<'w, 'e> {
+    scanner: &'w Scanner,
+    event_type: &'w EventType,
+    pointer: String,
+    leaves: Vec<Leaf<'e>>,
+}
+
+impl<'e> Walk<'_, 'e> {
+    fn members(&mut self, members: &'e Map<String, Value>) {
+        for (name, value) in members {
+            let parent = self.pointer.len();
+            push_pointer(&mut self.pointer, name);
+            self.text(name, "#");
+            self.value(value);
+            self.pointer.truncate(parent);
+        }
+    }
+
+    fn value(&mut self, value: &'e Value) {
+        match value {
+            Value::String(text) => self.text(text, ""),
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let parent = self.pointer.len();
+                    push_pointer(&mut self.pointer, &index.to_string());
+                    self.value(item);
+                    self.pointer.truncate(parent);
+                }
+            }
+            Value::Object(members) => self.members(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &'e str, prefix: &str) {
+        let candidates = self.scanner.scan(text, self.event_type);
+        if !candidates.is_empty() {
+            self.leaves.push(Leaf {
+                path: format!("{prefix}{}", self.pointer),
+                text,
+                candidates,
+            });
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The crate seen from outside: packs in, verdicts and reports out.
+//!
+//! Most cases are data, under `cases/` and `fixtures/`; the modules say how they are run.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails, in its helpers too"
+)]
+
+mod diagnostics;
+mod digests;
+mod judge;
+mod packs;
+mod properties;
+mod reference;
+mod rules;
