@@ -1,6 +1,10 @@
 //! The inputs of the table in docs/BENCHMARKS.md: the criterion benchmark, the latency
 //! example and `PenguiFlow` are all given these.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+
 use portcullis_core::{Context, Event, Step};
 use serde_json::{Map, json};
 
@@ -15,7 +19,10 @@ measure next month. ";
 pub(crate) fn cases() -> Vec<(&'static str, Step)> {
     let step = |event: Event| Step {
         context: Context::new("bench"),
-        event,
+        event: Event {
+            timestamp: Some(1_700_000_000.0),
+            ..event
+        },
     };
     let prompt = |bytes: usize| step(Event::llm_before("bench", prose(bytes)));
     let args = json!({"query": "revenue by region", "limit": 20, "columns": ["region", "revenue"]});
@@ -42,6 +49,14 @@ pub(crate) fn cases() -> Vec<(&'static str, Step)> {
             step(Event::llm_stream_chunk("bench", prose(20))),
         ),
     ]
+}
+
+/// Runs what never waits: the first poll is the last, and no executor is measured.
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("no rule of the default policy waits"),
+    }
 }
 
 /// Exactly so many bytes of prose.

@@ -34,13 +34,15 @@ fn runtime() -> Runtime {
 
 /// Every input of the table, by the default pack.
 fn events(c: &mut Criterion) {
-    let (gateway, runtime) = (default_gateway(), runtime());
+    let gateway = default_gateway();
     let mut group = c.benchmark_group("gate");
     for (name, Step { mut context, event }) in cases::cases() {
         group.throughput(Throughput::Bytes(event.text().len() as u64));
         group.bench_function(name, |b| {
             b.iter(|| {
-                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
+                black_box(cases::at_once(
+                    gateway.evaluate(&mut context, black_box(&event)),
+                ))
             });
         });
     }
@@ -49,7 +51,6 @@ fn events(c: &mut Criterion) {
 
 /// Ten times the patterns must not cost more than half as much again.
 fn patterns(c: &mut Criterion) {
-    let runtime = runtime();
     let event = Event::tool_call_result("bench", "t", cases::prose(10 * 1024));
     let mut group = c.benchmark_group("patterns");
     for count in [13, 130, 1300] {
@@ -70,7 +71,9 @@ fn patterns(c: &mut Criterion) {
         let mut context = Context::new("bench");
         group.bench_function(BenchmarkId::from_parameter(count), |b| {
             b.iter(|| {
-                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
+                black_box(cases::at_once(
+                    gateway.evaluate(&mut context, black_box(&event)),
+                ))
             });
         });
     }

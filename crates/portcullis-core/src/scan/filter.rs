@@ -20,12 +20,14 @@ const WINDOWS: usize = STRIDE / 2;
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
     bitmap: Box<[u64; BITMAP_WORDS]>,
-    /// Sorted by window.
+    /// Sorted by the word of the bitmap that they are in.
     windows: Vec<Window>,
+    /// Where the windows of each word start, and where the last ones end.
+    starts: Vec<usize>,
     literals: Vec<Literal>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 struct Window {
     folded: u32,
     literal: u32,
@@ -46,6 +48,7 @@ impl LiteralFilter {
         let mut filter = Self {
             bitmap: Box::new([0; BITMAP_WORDS]),
             windows: Vec::new(),
+            starts: Vec::new(),
             literals: Vec::new(),
         };
         for (pattern, literals) in patterns.enumerate() {
@@ -53,7 +56,15 @@ impl LiteralFilter {
                 filter.add(literal.as_bytes(), pattern as u16);
             }
         }
-        filter.windows.sort_unstable();
+        let word = |window: &Window| slot(window.folded).0;
+        filter.windows.sort_by_key(word);
+        filter.starts = (0..=BITMAP_WORDS)
+            .map(|start| {
+                filter
+                    .windows
+                    .partition_point(|window| word(window) < start)
+            })
+            .collect();
         filter
     }
 
@@ -143,13 +154,9 @@ impl LiteralFilter {
     #[cold]
     fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(u16)) {
         let folded = window_at(text, start);
-        let first = self
-            .windows
-            .partition_point(|window| window.folded < folded);
-        for window in self.windows[first..]
-            .iter()
-            .take_while(|window| window.folded == folded)
-        {
+        let (word, _) = slot(folded);
+        let windows = &self.windows[self.starts[word]..self.starts[word + 1]];
+        for window in windows.iter().filter(|window| window.folded == folded) {
             let literal = &self.literals[window.literal as usize];
             let present = start
                 .checked_add_signed(-window.offset as isize)
@@ -163,10 +170,14 @@ impl LiteralFilter {
 }
 
 /// The window that starts here; past the end there are zeros.
+#[inline]
 fn window_at(text: &[u8], start: usize) -> u32 {
-    let mut bytes = [0; WINDOW];
-    let here = &text[start..text.len().min(start + WINDOW)];
-    bytes[..here.len()].copy_from_slice(here);
+    let here = &text[start..];
+    let bytes = here.first_chunk().copied().unwrap_or_else(|| {
+        let mut bytes = [0; WINDOW];
+        bytes[..here.len()].copy_from_slice(here);
+        bytes
+    });
     fold(u32::from_le_bytes(bytes))
 }
 
