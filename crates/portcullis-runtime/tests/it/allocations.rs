@@ -1,8 +1,5 @@
 //! Allowing an event allocates nothing.
 
-use std::pin::pin;
-use std::task::{Context as TaskContext, Poll, Waker};
-
 use portcullis_core::{Action, Context, Event, Step};
 use portcullis_runtime::Gateway;
 use serde_json::json;
@@ -12,14 +9,7 @@ use crate::fixtures::{args, default_pack};
 #[path = "../../benches/cases.rs"]
 mod cases;
 
-/// The output of a future that never waits: its first poll is its last.
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
-    let mut context = TaskContext::from_waker(Waker::noop());
-    match pin!(future).poll(&mut context) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+pub(crate) use cases::at_once;
 
 #[test]
 fn an_allowed_event_costs_no_allocation() {
