@@ -61,24 +61,29 @@ impl Parts {
     pub const TOOL_ARGS: Self = Self(4);
     /// `payload.result` of a tool's answer
     pub const RESULT: Self = Self(8);
+    /// The rest of `payload`
+    pub const PAYLOAD: Self = Self(16);
     /// All of them.
-    pub const ALL: Self = Self(15);
+    pub const ALL: Self = Self(31);
 
-    const NAMES: [(Self, &'static str); 4] = [
+    const NAMES: [(Self, &'static str); 5] = [
         (Self::TEXT, "text_content"),
         (Self::TOOL_NAME, "tool_name"),
         (Self::TOOL_ARGS, "tool_args"),
         (Self::RESULT, "payload.result"),
+        (Self::PAYLOAD, "payload"),
     ];
 
     /// The parts that an event has.
     pub fn of(event: &Event) -> Self {
         let mut parts = Self::default();
+        let result = event.payload.contains_key("result");
         let present = [
             event.text_content.is_some(),
             event.tool_name.is_some(),
             event.tool_args.is_some(),
-            event.payload.contains_key("result"),
+            result,
+            event.payload.len() > usize::from(result),
         ];
         for (present, (part, _)) in present.into_iter().zip(Self::NAMES) {
             if present {
@@ -229,5 +234,31 @@ impl Serialize for RulesWire<'_> {
             })?;
         }
         list.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventType;
+    use serde_json::json;
+
+    #[test]
+    fn every_part_of_an_event_is_either_judged_or_said_not_to_be() {
+        let mut event = Event::new(EventType::ToolCallResult, "r");
+        event.text_content = Some(String::new());
+        event.payload.insert("result".into(), json!({}));
+        let coverage = Coverage {
+            present: Parts::of(&event),
+            judged: Parts::TEXT.and(Parts::TOOL_ARGS),
+            ..Coverage::default()
+        };
+        let parts = serde_json::to_value(&coverage).unwrap()["parts"].clone();
+        assert_eq!(
+            parts,
+            json!({"text_content": true, "payload.result": false})
+        );
+        event.payload.insert("unknown".into(), json!(1));
+        assert!(Parts::of(&event).has(Parts::PAYLOAD));
     }
 }
