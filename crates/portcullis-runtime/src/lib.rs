@@ -40,3 +40,8 @@ pub use gateway::{Gateway, GatewayBuilder};
 pub use inbox::{AskError, AwaitError, GuardInbox, InboxLimits, MemoryInbox, SubmitError};
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
 pub use telemetry::{Counters, Telemetry};
+
+/// The guide's Rust compiles and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
