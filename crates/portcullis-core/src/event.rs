@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for EventType {
 
 /// One step of a running agent, before it happens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "EventWire")]
+#[serde(try_from = "EventWire")]
 pub struct Event {
     /// Which stage.
     pub event_type: EventType,
@@ -203,13 +203,18 @@ struct EventWire {
     unknown: Map<String, Value>,
 }
 
-impl From<EventWire> for Event {
-    fn from(wire: EventWire) -> Self {
+impl TryFrom<EventWire> for Event {
+    type Error = String;
+
+    fn try_from(wire: EventWire) -> Result<Self, String> {
         let mut payload = wire.payload.unwrap_or_default();
         for (key, value) in wire.unknown {
-            payload.entry(key).or_insert(value);
+            if payload.get(&key).is_some_and(|known| *known != value) {
+                return Err(format!("`{key}` is there twice: as a field and in payload"));
+            }
+            payload.insert(key, value);
         }
-        Self {
+        Ok(Self {
             event_type: wire.event_type,
             run_id: wire.run_id,
             text_content: wire.text_content,
@@ -217,7 +222,7 @@ impl From<EventWire> for Event {
             tool_args: wire.tool_args,
             payload,
             timestamp: wire.timestamp,
-        }
+        })
     }
 }
 
@@ -368,12 +373,16 @@ mod tests {
 
     #[test]
     fn unknown_event_fields_are_kept_in_payload_and_never_overwrite_it() {
-        let event: Event = serde_json::from_value(json!({
-            "event_type": "llm_before", "run_id": "r", "text_content": "hi",
-            "payload": {"a": 1}, "a": 2, "model": "m",
-        }))
-        .unwrap();
+        let wire = |a: i32| {
+            json!({
+                "event_type": "llm_before", "run_id": "r", "text_content": "hi",
+                "payload": {"a": 1}, "a": a, "model": "m",
+            })
+        };
+        let event: Event = serde_json::from_value(wire(1)).unwrap();
         assert_eq!(Value::Object(event.payload), json!({"a": 1, "model": "m"}));
+        let error = serde_json::from_value::<Event>(wire(2)).unwrap_err();
+        assert!(error.to_string().contains("`a` is there twice"), "{error}");
     }
 
     #[test]

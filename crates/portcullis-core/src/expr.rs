@@ -75,6 +75,7 @@ impl ExprError {
 pub(crate) struct Predicate {
     program: Program,
     loops: bool,
+    reads: Vec<(String, String)>,
 }
 
 impl Predicate {
@@ -94,12 +95,19 @@ impl Predicate {
             locals: Vec::new(),
             depth: 0,
             loops: false,
+            reads: Vec::new(),
         };
         check.expr(program.expression())?;
         Ok(Self {
             loops: check.loops,
+            reads: check.reads,
             program,
         })
+    }
+
+    /// Each root that it looks at, and which member of it; no member means the whole of it.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.reads.iter().map(|(root, member)| (&**root, &**member))
     }
 
     /// Whether the expression loops over lists. Without a loop it takes time linear in its input;
@@ -231,6 +239,7 @@ struct Check<'c> {
     locals: Vec<String>,
     depth: usize,
     loops: bool,
+    reads: Vec<(String, String)>,
 }
 
 impl Check<'_> {
@@ -247,13 +256,21 @@ impl Check<'_> {
     fn inner(&mut self, expr: &IdedExpr) -> Result<(), ExprError> {
         match &expr.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
-            Expr::Ident(name) => self.root(name).map_err(|e| self.at(expr, name, e)),
+            Expr::Ident(name) => {
+                self.root(name).map_err(|e| self.at(expr, name, e))?;
+                self.reads.push((name.clone(), String::new()));
+                Ok(())
+            }
             Expr::Select(select) => {
                 if let Expr::Ident(root) = &select.operand.expr
                     && !self.locals.contains(root)
                 {
+                    self.root(root)
+                        .map_err(|e| self.at(&select.operand, root, e))?;
                     self.member(root, &select.field)
                         .map_err(|e| self.at(expr, &select.field, e))?;
+                    self.reads.push((root.clone(), select.field.clone()));
+                    return Ok(());
                 }
                 self.expr(&select.operand)
             }

@@ -81,6 +81,9 @@ impl Default for Limits {
     }
 }
 
+/// What the name of a run, an event type or a tool may measure. Names are kept between events.
+const MAX_NAME_BYTES: usize = 1 << 10;
+
 /// A deep rule that the policy wants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeepRuleSettings {
@@ -297,22 +300,16 @@ impl RuleEntry {
                     scanner,
                     diagnostics,
                 });
-                let (reads, scans) = match settings {
-                    RuleSettings::ToolAllowlist(_) => (Parts::TOOL_NAME, false),
-                    RuleSettings::SchemaValidation(_) => {
-                        (Parts::TOOL_NAME.and(Parts::TOOL_ARGS), false)
-                    }
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_) => {
-                        (Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT), true)
-                    }
-                    RuleSettings::Expression(_) => (Parts::ALL, false),
-                };
+                let scans = matches!(
+                    settings,
+                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                );
                 CompiledRule {
                     id: self.id.clone(),
                     kind: settings.spec().id,
                     version: settings.spec().version.to_owned(),
                     events: compiled.events,
-                    reads,
+                    reads: compiled.reads,
                     scans,
                     body: compiled.body,
                 }
@@ -432,9 +429,19 @@ impl Policy {
     pub fn over_limits(&self, event: &Event) -> Option<Decision> {
         let max = self.limits.max_text_bytes;
         let text = event.text().len();
-        let measured = Measure::of(event.structured());
+        let measured = Measure::of(event);
         let max_paths = structured::max_paths(max);
-        let (reason, remediation) = if text > max {
+        let names = [
+            &*event.run_id,
+            event.event_type.as_str(),
+            event.tool_name.as_deref().unwrap_or_default(),
+        ];
+        let (reason, remediation) = if names.iter().any(|name| name.len() > MAX_NAME_BYTES) {
+            (
+                format!("run_id, event_type or tool_name is longer than {MAX_NAME_BYTES} bytes"),
+                "use shorter names".to_owned(),
+            )
+        } else if text > max {
             (
                 format!("text_content is {text} bytes; the limit is {max}"),
                 format!("send at most {max} bytes of text in one event"),

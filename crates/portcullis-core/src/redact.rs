@@ -4,7 +4,7 @@
 //! conversions and everything that replaces text.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -81,8 +81,9 @@ pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(
     }
     // Deepest names first, so that renaming one does not move another.
     names.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    let mut namesakes = HashMap::new();
     for (path, specs) in names {
-        rename(event, path, &specs).ok_or_else(|| not_found(path))?;
+        rename(event, path, &specs, &mut namesakes).ok_or_else(|| not_found(path))?;
     }
     Ok(())
 }
@@ -196,7 +197,12 @@ fn structured_mut<'e>(event: &'e mut Event, pointer: &str) -> Option<&'e mut Val
     event.tool_args.as_mut()?.get_mut(&first)?.pointer_mut(rest)
 }
 
-fn rename(event: &mut Event, path: &str, specs: &[&RedactionSpec]) -> Option<()> {
+fn rename<'p>(
+    event: &mut Event,
+    path: &'p str,
+    specs: &[&RedactionSpec],
+    namesakes: &mut HashMap<(&'p str, String), usize>,
+) -> Option<()> {
     let pointer = path.strip_prefix('#')?;
     let (parent, member) = pointer.rsplit_once('/')?;
     let member = unescape(member);
@@ -207,12 +213,16 @@ fn rename(event: &mut Event, path: &str, specs: &[&RedactionSpec]) -> Option<()>
             structured_mut(event, parent)?.as_object_mut()?
         };
     let value = object.remove(&member)?;
-    let mut renamed = apply(&member, specs).into_owned();
-    // Two members can be redacted to the same name; neither may swallow the other.
-    while object.contains_key(&renamed) {
-        renamed.push('_');
+    let redacted = apply(&member, specs).into_owned();
+    // Members can be redacted to the same name; none may swallow another. Counting on from the
+    // last one keeps thousands of them from being tried again for each.
+    let mut name = redacted.clone();
+    let count = namesakes.entry((parent, redacted)).or_insert(1);
+    while object.contains_key(&name) {
+        *count += 1;
+        name = format!("{}_{count}", apply(&member, specs));
     }
-    object.insert(renamed, value);
+    object.insert(name, value);
     Some(())
 }
 
@@ -328,7 +338,26 @@ mod tests {
         .unwrap();
         assert_eq!(
             Value::Object(event.tool_args.unwrap()),
-            json!({"headers": {"auth": "Bearer [S]"}, "k": 1, "k_": 2})
+            json!({"headers": {"auth": "Bearer [S]"}, "k": 1, "k_2": 2})
+        );
+    }
+
+    #[test]
+    fn many_names_redacted_to_the_same_are_told_apart() {
+        let args: Map<String, Value> = (0..20_000)
+            .map(|n| (format!("SECRET{n}"), json!(n)))
+            .collect();
+        let specs: Vec<_> = args
+            .keys()
+            .map(|name| spec(&format!("#/{name}"), None, "[K]"))
+            .collect();
+        let mut event = Event::tool_call_start("r", "t", args);
+        redact_event(&mut event, &specs).unwrap();
+        let args = event.tool_args.unwrap();
+        assert_eq!(args.len(), 20_000);
+        assert!(
+            args.keys()
+                .all(|name| name.starts_with("[K]") && name.len() < 10)
         );
     }
 

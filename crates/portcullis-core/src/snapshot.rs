@@ -197,17 +197,19 @@ impl<'a> ContextSnapshot<'a> {
         risks: &'a ToolRisks,
         signals: Signals,
     ) -> Self {
-        let names = context
-            .tool_context
-            .get("available_tools")
-            .and_then(Value::as_array)
-            .map_or(&[][..], Vec::as_slice);
+        let (names, readable) = match context.tool_context.get("available_tools") {
+            None | Some(Value::Null) => (&[][..], true),
+            Some(Value::Array(names)) => (names.as_slice(), true),
+            Some(_) => (&[][..], false),
+        };
         let available_tools = AvailableTools::Listed(names, risks);
-        let max_tool_risk = available_tools
-            .iter()
-            .map(|(_, tier)| tier)
-            .max()
-            .unwrap_or_default();
+        let max_tool_risk = if readable {
+            let tiers = available_tools.iter().map(|(_, tier)| tier);
+            tiers.max().unwrap_or_default()
+        } else {
+            // Some tools are there, and nobody can say which.
+            ToolRiskTier::Critical
+        };
         Self {
             user_text: Cow::Borrowed(event.text()),
             primary_source: if event.event_type == EventType::ToolCallResult {
@@ -388,6 +390,14 @@ mod tests {
         let back = back.into_snapshot(&risks);
         assert_eq!(back.current_tool, snapshot.current_tool);
         assert_eq!(back.max_tool_risk, ToolRiskTier::High);
+    }
+
+    #[test]
+    fn tools_that_cannot_be_read_are_the_worst() {
+        let event = Event::llm_before("r", "");
+        let (context, risks) = (context(json!({"available_tools": "show"})), risks());
+        let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
+        assert_eq!(snapshot.max_tool_risk, ToolRiskTier::Critical);
     }
 
     #[test]

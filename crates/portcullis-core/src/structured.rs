@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::event::{EventType, Structured};
+use crate::event::{Event, EventType, Structured};
 use crate::redact::push_pointer;
 use crate::rules::Leaf;
 use crate::scan::Scanner;
@@ -38,19 +38,25 @@ pub(crate) fn scan<'e>(
 /// What JSON weighs, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Measure {
-    /// Its strings and member names.
+    /// Its strings and member names, and a few bytes for anything else.
     pub(crate) text: usize,
     /// The paths to them.
     pub(crate) paths: usize,
 }
 
 impl Measure {
-    pub(crate) fn of(structured: Option<Structured<'_>>) -> Self {
+    /// All that is structured in an event, its whole payload included.
+    pub(crate) fn of(event: &Event) -> Self {
         let mut measure = Self::default();
-        match structured {
-            Some(Structured::ToolArgs(args)) => measure.members(args, 0),
-            Some(Structured::Result(result)) => measure.value(result, 0),
-            None => {}
+        if let Some(args) = &event.tool_args {
+            measure.members(args, 0);
+        }
+        for (name, value) in &event.payload {
+            // The name is ours, not the sender's.
+            if name != "result" {
+                measure.text += name.len();
+            }
+            measure.value(value, 0);
         }
         measure
     }
@@ -67,6 +73,8 @@ impl Measure {
     fn value(&mut self, value: &Value, path: usize) {
         /// As many digits as an index of an array in memory can have, give or take.
         const INDEX: usize = 8;
+        /// What a number costs whoever looks at it.
+        const OTHER: usize = 4;
         match value {
             Value::String(text) => {
                 self.text += text.len();
@@ -78,7 +86,7 @@ impl Measure {
                 }
             }
             Value::Object(members) => self.members(members, path),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.text += OTHER,
         }
     }
 }

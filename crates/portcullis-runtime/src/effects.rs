@@ -125,7 +125,10 @@ pub(crate) struct Runs {
 #[derive(Debug, Default)]
 struct RunsState {
     records: HashMap<Arc<str>, RunRecord>,
+    /// Oldest first.
     order: VecDeque<Arc<str>>,
+    /// Quarantined runs that would have been forgotten, oldest first.
+    quarantined: VecDeque<Arc<str>>,
 }
 
 impl Runs {
@@ -214,17 +217,36 @@ impl Runs {
 impl RunsState {
     fn record(&mut self, run_id: &str, capacity: usize) -> &mut RunRecord {
         if !self.records.contains_key(run_id) {
-            if self.records.len() >= capacity
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.records.remove(&oldest);
-            }
+            self.make_room(capacity);
             let run_id: Arc<str> = run_id.into();
             self.order.push_back(Arc::clone(&run_id));
             self.records.insert(run_id, RunRecord::default());
         }
         // Just inserted if it was not there.
         self.records.entry(run_id.into()).or_default()
+    }
+}
+
+impl RunsState {
+    /// Forgets the oldest record. A quarantine is kept for longer, or a flood of other runs would
+    /// lift it: it only goes when the quarantined runs alone fill the room many times over.
+    fn make_room(&mut self, capacity: usize) {
+        const QUARANTINED: usize = 10;
+        if self.order.len() >= capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            match self.records.get(&oldest) {
+                Some(record) if record.quarantine.is_some() => self.quarantined.push_back(oldest),
+                _ => {
+                    self.records.remove(&oldest);
+                }
+            }
+        }
+        if self.quarantined.len() >= capacity.saturating_mul(QUARANTINED)
+            && let Some(oldest) = self.quarantined.pop_front()
+        {
+            self.records.remove(&oldest);
+        }
     }
 }
 

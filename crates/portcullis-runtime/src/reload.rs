@@ -1,5 +1,6 @@
 //! Packs from files, and putting a changed one in force without a restart.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,12 +82,17 @@ pub fn read(path: &Path) -> Result<String, LoadError> {
         path: path.to_owned(),
         error,
     };
-    let size = std::fs::metadata(path).map_err(wrap)?.len();
-    if size > MAX_PACK_BYTES {
-        let error = format!("{size} bytes is more than a pack may have ({MAX_PACK_BYTES})");
+    let file = std::fs::File::open(path).map_err(wrap)?;
+    let mut text = String::new();
+    // Not by its size in the folder: that of a device or a pipe says nothing.
+    file.take(MAX_PACK_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(wrap)?;
+    if text.len() as u64 > MAX_PACK_BYTES {
+        let error = format!("more than {MAX_PACK_BYTES} bytes, which is more than a pack may have");
         return Err(wrap(std::io::Error::other(error)));
     }
-    std::fs::read_to_string(path).map_err(wrap)
+    Ok(text)
 }
 
 /// What a look at the file led to.

@@ -81,7 +81,7 @@ pub(crate) struct PolicyArgs {
 #[command(
     after_help = "Each line is {\"context\": {…}, \"event\": {…}}; strikes and quarantine carry over \
                         between lines of one run_id. A bad line gives {\"error\": {\"line\", \"message\"}} \
-                        and the rest goes on; the exit code is then 2. Alerts go to stderr.\n\n\
+                        and the rest goes on; the exit code is then 2. Verdicts do not change it. Alerts go to stderr.\n\n\
                         Examples:\n  \
                         portcullis eval < events.ndjson > evaluations.ndjson\n  \
                         portcullis eval --policy strict.yaml --env prod events.ndjson\n  \
@@ -95,7 +95,7 @@ pub(crate) struct EvalArgs {
     /// Evaluations as NDJSON, or a table for people.
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub(crate) format: Format,
-    /// Add the event as it may go on, with redactions applied, as `event`.
+    /// Add the event as it may go on, with redactions applied, as `event`; null after a STOP.
     #[arg(long)]
     pub(crate) apply: bool,
     /// Put the pack in force again whenever its file changes.

@@ -49,6 +49,17 @@ impl Failure {
         }
     }
 
+    /// Reading the events failed.
+    pub(crate) fn read(error: io::Error) -> Self {
+        let directory = error.kind() == io::ErrorKind::IsADirectory;
+        let error = anyhow::Error::from(error).context("cannot read the events");
+        if directory {
+            Self::Input(error)
+        } else {
+            Self::Unavailable(error)
+        }
+    }
+
     /// Writing to standard output failed.
     pub(crate) fn write(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -94,6 +105,13 @@ pub(crate) fn style(action: Action) -> Style {
         Action::Pause => AnsiColor::Yellow.on_default(),
         Action::Stop => BOLD_RED,
     }
+}
+
+/// Text from outside for a terminal or a log: control characters could forge a line of ours.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 /// A value as one line of JSON.

@@ -68,6 +68,18 @@ pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
         text: pack.text.to_owned(),
         diagnostics,
     };
+    if let Some(policy) = &policy
+        && !diagnostics.has_errors()
+        && policy.rules().is_empty()
+        && !policy.deep_rules().iter().any(|rule| rule.enabled)
+    {
+        let start = Place {
+            line: 1,
+            column: 1,
+            width: 1,
+        };
+        diagnostics.warning(start, "this policy has no rules, so it allows everything");
+    }
     match policy {
         Some(policy) if !diagnostics.has_errors() => Ok(Loaded {
             policy,

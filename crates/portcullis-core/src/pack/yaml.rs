@@ -184,12 +184,6 @@ impl<'n> MapReader<'n> {
         Some(key.place)
     }
 
-    /// The place of a key that is there without a value.
-    pub(crate) fn blank(&self, key: &str) -> Option<Place> {
-        let blank = |(known, node): &&(Key, Node)| known.name == key && node.yaml == Yaml::Null;
-        self.entries.iter().find(blank).map(|(key, _)| key.place)
-    }
-
     /// Reports a key that may not be here, if it is.
     pub(crate) fn refuse(&mut self, key: &'static str, message: &str, d: &mut Diagnostics) {
         if let Some(place) = self.key_place(key) {
@@ -281,8 +275,14 @@ impl<'n> MapReader<'n> {
 
     /// Reports keys that were never asked for.
     pub(crate) fn finish(self, d: &mut Diagnostics) {
-        for (key, _) in self.entries {
+        for (key, node) in self.entries {
             let name = &&*key.name;
+            // Everything below it commented out, say. To take that for "not there" could open what
+            // the key was written to close.
+            if node.yaml == Yaml::Null && self.asked.contains(name) && key.name != "config" {
+                d.error(key.place, format!("`{}` has no value", key.name))
+                    .help("write one (`[]` for an empty list), or leave the key out");
+            }
             if !self.asked.contains(name) && !self.refused.contains(name) {
                 d.error(
                     key.place,

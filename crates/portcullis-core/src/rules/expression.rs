@@ -10,6 +10,7 @@ use super::{
 use crate::decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RetrySpec, RuleCost, Severity, StopSpec,
 };
+use crate::evaluation::Parts;
 use crate::expr::{self, Predicate, Root};
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
@@ -191,6 +192,8 @@ impl Expression {
             }
         };
         let loops = predicate.as_ref().is_some_and(Predicate::loops);
+        let reads = predicate.iter().flat_map(Predicate::reads);
+        let reads = reads.map(part).fold(Parts::default(), Parts::and);
         let rule = CompiledExpression {
             id: compiler.id.clone(),
             predicate,
@@ -201,7 +204,23 @@ impl Expression {
         } else {
             Body::Inline(Box::new(rule))
         };
-        Compiled { events, body }
+        Compiled {
+            events,
+            reads,
+            body,
+        }
+    }
+}
+
+/// The part of the event behind a name in an expression.
+fn part(name: (&str, &str)) -> Parts {
+    match name {
+        ("event", "text_content") | ("snapshot", "user_text") => Parts::TEXT,
+        ("event", "tool_name") | ("tool", _) | ("snapshot", "current_tool") => Parts::TOOL_NAME,
+        ("event", "tool_args") => Parts::TOOL_ARGS,
+        ("event", "payload") => Parts::PAYLOAD.and(Parts::RESULT),
+        ("event" | "snapshot", "") => Parts::ALL,
+        _ => Parts::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
 use crate::detectors::{self, Kind, Meaning};
+use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::intent::JailbreakIntent;
@@ -127,6 +128,7 @@ impl InjectionPatterns {
         }
         Compiled {
             events,
+            reads: Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT),
             body: Body::Inline(Box::new(CompiledInjection {
                 id: compiler.id.clone(),
                 patterns,
@@ -198,10 +200,14 @@ impl InlineRule for CompiledInjection {
             if !events.contains(event_type) {
                 continue;
             }
+            let action = intent.default_action();
+            let stopped = matches!(strongest, Some((Action::Stop, _, _)));
+            if stopped && action != Action::Redact {
+                continue;
+            }
             let Some((text, range)) = subject.find(*id) else {
                 continue;
             };
-            let action = intent.default_action();
             if action == Action::Redact {
                 subject.redactions(*id, &INDIRECT, &mut redactions);
             }

@@ -22,6 +22,7 @@ pub use secret_redaction::{SecretPattern, SecretRedaction};
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
+use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
@@ -226,6 +227,8 @@ pub enum RuleSettings {
 /// What a built-in rule compiles to.
 pub(crate) struct Compiled {
     pub(crate) events: EventSet,
+    /// The parts of an event that it looks at. A rule that scans looks at one structured part.
+    pub(crate) reads: Parts,
     pub(crate) body: Body,
 }
 
@@ -281,14 +284,13 @@ impl RuleCompiler<'_> {
 impl RuleSettings {
     /// The built-in rule that these are settings of.
     pub fn spec(&self) -> &'static RuleSpec {
-        let index = match self {
-            Self::ToolAllowlist(_) => 0,
-            Self::SecretRedaction(_) => 1,
-            Self::InjectionPatterns(_) => 2,
-            Self::SchemaValidation(_) => 3,
-            Self::Expression(_) => 4,
-        };
-        &BUILT_IN[index]
+        match self {
+            Self::ToolAllowlist(_) => &ToolAllowlist::SPEC,
+            Self::SecretRedaction(_) => &SecretRedaction::SPEC,
+            Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
+            Self::SchemaValidation(_) => &SchemaValidation::SPEC,
+            Self::Expression(_) => &Expression::SPEC,
+        }
     }
 
     /// Problems are noted in the compiler's diagnostics.

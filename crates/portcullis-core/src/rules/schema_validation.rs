@@ -10,6 +10,7 @@ use super::{
     documented,
 };
 use crate::decision::{Decision, RetrySpec, RuleCost, Severity};
+use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, suggestion};
@@ -99,6 +100,7 @@ impl SchemaValidation {
         }
         Compiled {
             events: compiler.events_or(Self::SPEC.events),
+            reads: Parts::TOOL_NAME.and(Parts::TOOL_ARGS),
             body: Body::Inline(Box::new(CompiledSchemas {
                 id: compiler.id.clone(),
                 validators,

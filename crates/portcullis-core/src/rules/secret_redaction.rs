@@ -6,6 +6,7 @@ use super::{
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::{Kind, Meaning};
+use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
@@ -99,8 +100,6 @@ impl SecretRedaction {
                 let Some(regex_text) = yaml::text(regex, &name.name, d) else {
                     continue;
                 };
-                // As in RFC-001's implementation, a name that is there already is replaced.
-                settings.patterns.retain(|known| known.entity != name.name);
                 settings.patterns.push(SecretPattern {
                     entity: name.name.clone(),
                     regex: regex_text.to_owned(),
@@ -134,6 +133,7 @@ impl SecretRedaction {
         }
         Compiled {
             events,
+            reads: Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT),
             body: Body::Inline(Box::new(CompiledRedaction {
                 id: compiler.id.clone(),
                 patterns,

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::decision::{Decision, RuleCost, Severity, StopSpec};
 use crate::error_code::ErrorCode;
+use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::Diagnostics;
@@ -77,13 +78,6 @@ impl ToolAllowlist {
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
         let denied = config.texts("denied_tools", d).unwrap_or_default();
         let allowed = config.texts("allowed_tools", d);
-        if let Some(place) = config.blank("allowed_tools") {
-            d.warning(
-                place,
-                "`allowed_tools` has no value, so every tool is allowed",
-            )
-            .help("write `[]` to allow none, or leave the key out");
-        }
         Some(RuleSettings::ToolAllowlist(Self {
             denied_tools: denied.into_iter().collect(),
             allowed_tools: allowed.map(|tools| tools.into_iter().collect()),
@@ -93,6 +87,7 @@ impl ToolAllowlist {
     pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
         Compiled {
             events: compiler.events_or(Self::SPEC.events),
+            reads: Parts::TOOL_NAME,
             body: Body::Inline(Box::new(CompiledAllowlist {
                 id: compiler.id.clone(),
                 tools: self.clone(),
@@ -108,15 +103,11 @@ struct CompiledAllowlist {
 
 impl InlineRule for CompiledAllowlist {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let Some(tool) = subject
-            .input
-            .event
-            .tool_name
-            .as_deref()
-            .filter(|t| !t.is_empty())
-        else {
+        let tool = subject.input.event.tool_name.as_deref().unwrap_or_default();
+        // RFC-001 leaves a call without a name alone; an allowlist that it passes would be none.
+        if tool.is_empty() && self.tools.allowed_tools.is_none() {
             return Ok(None);
-        };
+        }
         if self.tools.denied_tools.contains(tool) {
             return Ok(Some(
                 Decision::stop(

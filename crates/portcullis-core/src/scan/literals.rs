@@ -57,7 +57,11 @@ pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
     })
 }
 
+/// A longer repeated part is looked at once only.
+const MAX_ROUND: usize = 64;
+
 /// One character of a pattern, as a list of what it can be; or a place where anything can stand.
+#[derive(Clone)]
 enum Item {
     Choice(Vec<char>),
     Gap(Option<Required>),
@@ -105,9 +109,13 @@ fn flatten(hir: &Hir, judge: Judge<'_>, items: &mut Vec<Item>) {
             (1, Some(1)) => flatten(&repetition.sub, judge, items),
             // The first and the last round touch what is around them; between them, anything.
             _ => {
-                flatten(&repetition.sub, judge, items);
+                let mut round = Vec::new();
+                flatten(&repetition.sub, judge, &mut round);
+                // Rounds of rounds double each time; the first of them says enough.
+                let last = (round.len() <= MAX_ROUND).then(|| round.clone());
+                items.append(&mut round);
                 items.push(Item::Gap(None));
-                flatten(&repetition.sub, judge, items);
+                items.extend(last.into_iter().flatten());
             }
         },
         HirKind::Alternation(branches) => {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use regex::Regex;
-use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
+use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::{PatternSpec, literals};
 
@@ -46,12 +46,20 @@ pub(super) struct Pattern {
     ignore_case: bool,
     keywords: Vec<String>,
     regex: Regex,
+    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
+    screen: Option<Regex>,
     literals: Vec<String>,
     confirms_locally: bool,
 }
 
 impl Pattern {
     pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
+        if has_extended_flag(spec.regex) {
+            return Err(PatternError::Syntax(
+                "the flag `x` is not taken: write the pattern without blanks and comments"
+                    .to_owned(),
+            ));
+        }
         let regex = with_python_classes(spec.regex);
         let mut hir = regex_syntax::ParserBuilder::new()
             .case_insensitive(spec.ignore_case)
@@ -77,7 +85,11 @@ impl Pattern {
         };
         // The tree has its case written out, so it is printed and not the pattern.
         let regex = compile(&hir.to_string(), MAX_COMPILED_BYTES)?;
+        let screen = with_ascii_boundaries(&hir)
+            .map(|hir| compile(&hir.to_string(), MAX_COMPILED_BYTES))
+            .transpose()?;
         Ok(Self {
+            screen,
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
             keywords: spec.keywords.to_vec(),
@@ -101,11 +113,23 @@ impl Pattern {
         &self.literals
     }
 
+    fn screened_out(&self, text: &str) -> bool {
+        self.screen
+            .as_ref()
+            .is_some_and(|screen| !screen.is_match(text))
+    }
+
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
+        if self.screened_out(text) {
+            return None;
+        }
         self.regex.find(text).map(|found| found.range())
     }
 
     pub(super) fn find_all(&self, text: &str, mut found: impl FnMut(Range<usize>)) {
+        if self.screened_out(text) {
+            return;
+        }
         for (count, one) in self.regex.find_iter(text).enumerate() {
             if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
                 found(one.start()..text.len());
@@ -163,6 +187,22 @@ fn confirms_locally(hir: &Hir) -> bool {
         })
         .is_some_and(|sum| sum <= SHORT_MATCH);
     tail.greedy && one_character && head_is_short
+}
+
+/// Whether `(?x)` is switched on anywhere. Comments could hold brackets, which the translation of
+/// classes would take for the pattern's own.
+fn has_extended_flag(regex: &str) -> bool {
+    let mut escaped = false;
+    regex.char_indices().any(|(at, c)| {
+        let group = !escaped && regex[at..].starts_with("(?");
+        escaped = c == '\\' && !escaped;
+        let flags = || {
+            regex[at + 2..]
+                .chars()
+                .take_while(char::is_ascii_alphabetic)
+        };
+        group && flags().any(|flag| flag == 'x')
+    })
 }
 
 /// The pattern with Python's classes, in Rust's words. Python's `\s` takes the four information
@@ -242,6 +282,39 @@ fn with_python_i(hir: Hir) -> Hir {
         HirKind::Look(look) => Hir::look(look),
         HirKind::Empty => Hir::empty(),
     }
+}
+
+/// A pattern with a Unicode word boundary is slow on text that is not ASCII. Beside an ASCII letter an
+/// ASCII boundary stands wherever a Unicode one does, so a pattern whose boundaries are all of that
+/// kind can be screened by one that is fast.
+fn with_ascii_boundaries(hir: &Hir) -> Option<Hir> {
+    if !hir.properties().look_set().contains(Look::WordUnicode) {
+        return None;
+    }
+    let HirKind::Concat(parts) = hir.kind() else {
+        return None;
+    };
+    let is_word = |part: Option<&Hir>| match part.map(Hir::kind) {
+        Some(HirKind::Literal(literal)) => literal.0.iter().all(u8::is_ascii_alphanumeric),
+        Some(HirKind::Class(Class::Unicode(class))) => class.iter().all(|range| {
+            range.end().is_ascii() && range.start().is_ascii_alphanumeric() && range.len() == 1
+        }),
+        _ => false,
+    };
+    let mut screen = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| parts.get(before));
+        screen.push(match part.kind() {
+            HirKind::Look(Look::WordUnicode)
+                if is_word(before) || is_word(parts.get(index + 1)) =>
+            {
+                Hir::look(Look::WordAscii)
+            }
+            _ if part.properties().look_set().contains(Look::WordUnicode) => return None,
+            _ => part.clone(),
+        });
+    }
+    Some(Hir::concat(screen))
 }
 
 /// `regex` draws a picture under the pattern; its last line says what is wrong.

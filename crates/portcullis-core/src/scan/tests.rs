@@ -137,6 +137,8 @@ fn bad_patterns_are_refused() {
         matches!(add("(unclosed", &[]), PatternError::Syntax(text) if text.contains("unclosed group"))
     );
     assert!(matches!(add("(?=look)ahead", &[]), PatternError::Syntax(_)));
+    let nested = format!("{}abc{}", "(".repeat(40), "+)".repeat(40));
+    let _ = ScannerBuilder::default().add(&spec(&nested, true), &EventSet::standard());
     assert_eq!(add("a*", &[]), PatternError::MatchesEmpty);
     assert!(matches!(
         add(r"((\w{100}){100}){100}", &[]),

@@ -136,10 +136,7 @@ fn findings_that_do_not_prevent_use() {
             "fail open",
             "gateway:\n  sync:\n    parallel: true\n    fail_open: true\n",
         ),
-        (
-            "an allowlist without a value",
-            "sync_rules:\n  - id: tool-allowlist\n    config:\n      allowed_tools:\n        # - search\n",
-        ),
+        ("no rules at all", "sync_rules: []\n"),
         (
             "nothing to look for",
             "sync_rules:\n  - id: secret-redaction\n    config: {families: []}\n",

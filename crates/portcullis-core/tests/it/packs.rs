@@ -176,9 +176,9 @@ fn an_empty_allowlist_is_not_an_absent_one() {
     assert_eq!(rule("allowed_tools: []"), (Action::Stop, String::new()));
     assert_eq!(rule("allowed_tools: [x]"), (Action::Allow, String::new()));
     // Somebody who comments out the last entry may think that nothing is allowed.
-    let (action, warnings) = rule("allowed_tools: ");
-    assert_eq!(action, Action::Allow);
-    assert!(warnings.contains("so every tool is allowed"), "{warnings}");
+    let blank = "sync_rules:\n- id: tool-allowlist\n  config: {allowed_tools: }\n";
+    let report = try_load(&with_head(blank), None).unwrap_err().to_string();
+    assert!(report.contains("`allowed_tools` has no value"), "{report}");
 }
 
 const ENVIRONMENTS: &str = r#"

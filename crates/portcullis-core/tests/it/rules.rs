@@ -186,7 +186,7 @@ fn text_over_the_limit_is_stopped_to_the_byte() {
             too_large("the structured part"),
         ),
         (
-            with_result(json!({"0123456789a": 1_000_000_000_000u64})),
+            with_result(json!({"0123456789a": []})),
             too_large("the structured part"),
         ),
     ] {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::cli::{EvalArgs, Format};
 use crate::commands::{load, runtime};
 use crate::lines::{self, BadLine, Steps};
-use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, style};
+use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, plain, style};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
     let (loaded, mut watch) = Watch::load(args)?;
@@ -28,9 +28,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
     let mut printer = Printer::new(args.format);
     let mut answer = Answer::Yes;
     loop {
-        let item = steps.next().map_err(|error| {
-            Failure::Unavailable(anyhow::Error::from(error).context("cannot read the events"))
-        })?;
+        let item = steps.next().map_err(Failure::read)?;
         let Some(item) = item else {
             printer.summary().map_err(Failure::write)?;
             return Ok(answer);
@@ -119,13 +117,17 @@ impl Printer {
         struct Line<'e> {
             #[serde(flatten)]
             evaluation: &'e Evaluation,
+            /// `null` when nothing may go on.
             #[serde(skip_serializing_if = "Option::is_none")]
-            event: Option<Event>,
+            event: Option<serde_json::Value>,
         }
         *self.counts.entry(evaluation.decision.action).or_default() += 1;
         match self.format {
             Format::Json => {
-                let event = apply.then(|| redacted(event, evaluation));
+                let event = match may_go_on(event, evaluation) {
+                    _ if !apply => None,
+                    event => Some(serde_json::to_value(event)?),
+                };
                 self.write_json(&Line { evaluation, event })
             }
             Format::Text => self.row(event, evaluation),
@@ -161,6 +163,7 @@ impl Printer {
             Some(tool) => format!("{} {tool}", event.event_type),
             None => event.event_type.to_string(),
         };
+        let what = plain(&what);
         let shadow = if evaluation.enforced {
             ""
         } else {
@@ -169,7 +172,10 @@ impl Printer {
         writeln!(
             self.text,
             "{color}{:<7}{color:#} {what:<34} {BOLD}{}{BOLD:#}{shadow}  {}  {DIM}{} µs{DIM:#}",
-            decision.action, decision.rule_id, decision.reason, evaluation.elapsed_us,
+            decision.action,
+            decision.rule_id,
+            plain(&decision.reason),
+            evaluation.elapsed_us,
         )?;
         if decision.action == Action::Redact {
             let event = redacted(event, evaluation);
@@ -206,7 +212,12 @@ impl Printer {
     }
 }
 
-/// The event as it may go on. If a redaction cannot be applied, everything it could have been in is
+/// The event as it may go on: not at all after a STOP.
+fn may_go_on(event: Event, evaluation: &Evaluation) -> Option<Event> {
+    (evaluation.decision.action != Action::Stop).then(|| redacted(event, evaluation))
+}
+
+/// The event with its redactions applied. If a redaction cannot be applied, everything it could have been in is
 /// withheld.
 fn redacted(mut event: Event, evaluation: &Evaluation) -> Event {
     if redact_event(&mut event, &evaluation.decision.redactions).is_err() {
@@ -220,11 +231,7 @@ fn redacted(mut event: Event, evaluation: &Evaluation) -> Event {
 /// One line of a longer text.
 fn excerpt(text: &str) -> String {
     const WIDTH: usize = 100;
-    let mut line: String = text
-        .chars()
-        .take(WIDTH)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut line: String = plain(text).chars().take(WIDTH).collect();
     if text.chars().nth(WIDTH).is_some() {
         line.push('…');
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::{DiffArgs, Format};
 use crate::commands::{load, runtime};
 use crate::lines::{self, BadLine, Steps};
-use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, style};
+use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, plain, style};
 
 pub(crate) fn run(args: &DiffArgs) -> Result<Answer, Failure> {
     let gateway = |path| {
@@ -23,9 +23,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Answer, Failure> {
     let runtime = runtime()?;
     let mut tally = Tally::default();
     loop {
-        let item = steps.next().map_err(|error| {
-            Failure::Unavailable(anyhow::Error::from(error).context("cannot read the events"))
-        })?;
+        let item = steps.next().map_err(Failure::read)?;
         let Some(item) = item else {
             break;
         };
@@ -129,16 +127,16 @@ fn print(
             decision.action, decision.rule_id
         )
     };
-    let tool = event.tool_name.as_deref().unwrap_or_default();
+    let tool = plain(event.tool_name.as_deref().unwrap_or_default());
     writeln!(
         out,
         "{BOLD}line {line}{BOLD:#}  {} {} {tool}\n  - {}  {DIM}{}{DIM:#}\n  + {}  {DIM}{}{DIM:#}",
-        event.run_id,
-        event.event_type,
+        plain(&event.run_id),
+        plain(event.event_type.as_str()),
         side(before),
-        before.decision.reason,
+        plain(&before.decision.reason),
         side(after),
-        after.decision.reason,
+        plain(&after.decision.reason),
     )
 }
 

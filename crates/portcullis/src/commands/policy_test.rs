@@ -16,7 +16,10 @@ pub(crate) fn run(args: &TestArgs) -> Result<Answer, Failure> {
         (_, Some(path)) => (path.clone(), read_pack(path)?),
         (Some(pack), None) => {
             let path = beside(pack);
-            let text = read_pack(&path)?;
+            let text = read_pack(&path).map_err(|error| {
+                let help = "keep the cases of a pack there, or name them with --cases";
+                Failure::Input(anyhow::anyhow!("{error}: {help}"))
+            })?;
             (path, text)
         }
         (None, None) => (
