@@ -118,6 +118,21 @@ fn classes_and_case_are_pythons() {
     }
 }
 
+/// The screen with ASCII boundaries lets nothing through that is not a match, and holds nothing back.
+#[test]
+fn word_boundaries_are_unicodes() {
+    let (scanner, ids) = scanner(&[(r"\bDAN\b.*mode", true)]);
+    for (text, expected) in [
+        ("in DAN mode", true),
+        ("«DAN», le mode", true),
+        ("éDAN mode", false),
+        ("dans la mode", false),
+        ("Dan était là\nla mode", false),
+    ] {
+        assert_eq!(scanner.find(ids[0], text).is_some(), expected, "{text}");
+    }
+}
+
 #[test]
 fn bad_patterns_are_refused() {
     let add = |regex: &str, keywords: &[&str]| {

@@ -192,6 +192,22 @@ async fn a_quarantine_keeps_its_first_reason() {
     assert_eq!(quarantine.decision_id, first.decision.decision_id);
 }
 
+/// Runs that only earn strikes are forgotten first.
+#[tokio::test]
+async fn a_flood_of_other_runs_does_not_lift_a_quarantine() {
+    let gateway = Gateway::builder(stopping("final", &[Effect::QuarantineSession]))
+        .max_runs(10)
+        .build();
+    judge(&gateway, &call("bad", "rm")).await;
+    gateway.replace_policy(default_pack());
+    for run in 0..1000 {
+        judge(&gateway, &prompt(&format!("other {run}"), ATTACK)).await;
+    }
+    assert_eq!(gateway.run("other 0"), None);
+    let evaluation = judge(&gateway, &prompt("bad", "Hello.")).await;
+    assert_eq!(verdict(&evaluation), (Action::Stop, "__quarantine__"));
+}
+
 #[tokio::test]
 async fn quarantine_outlives_a_change_of_policy() {
     let gateway = Gateway::builder(stopping("final", &[Effect::QuarantineSession])).build();

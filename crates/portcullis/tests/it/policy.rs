@@ -71,6 +71,18 @@ fn warnings_fail_only_when_they_are_denied() {
     );
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pack_without_end_is_refused() {
+    let done = run(&["policy", "lint", "/dev/zero"], "");
+    assert_eq!(done.code(), 2);
+    assert!(
+        done.err().contains("more than a pack may have"),
+        "{}",
+        done.err()
+    );
+}
+
 /// A pack that lints loads, and one that loads lints.
 #[test]
 fn lint_and_eval_agree() {
