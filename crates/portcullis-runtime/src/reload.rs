@@ -151,7 +151,9 @@ impl Reloader {
         let loaded = self.file.parse(&text);
         self.seen = Some(text);
         match loaded {
-            Ok(Loaded { policy, warnings }) => {
+            Ok(Loaded {
+                policy, warnings, ..
+            }) => {
                 let digest = policy.identity().digest.clone();
                 gateway.replace_policy(policy);
                 Reload::Replaced(InForce { digest, warnings })

@@ -46,6 +46,8 @@ pub struct Loaded {
     pub policy: Policy,
     /// Findings that do not prevent its use.
     pub warnings: Report,
+    /// The names of the pack's environments.
+    pub environments: Vec<String>,
 }
 
 /// Loads the built-in pack.
@@ -60,9 +62,12 @@ pub fn load_default() -> Result<Loaded, Report> {
 /// Loads a pack, or says everything that is wrong with it.
 pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
     let mut diagnostics = Diagnostics::default();
-    let policy = yaml::parse(pack.text, &mut diagnostics)
-        .filter(|root| !is_empty(root, &mut diagnostics))
-        .and_then(|root| load_environments(&root, pack, &mut diagnostics));
+    let root =
+        yaml::parse(pack.text, &mut diagnostics).filter(|root| !is_empty(root, &mut diagnostics));
+    let policy = root
+        .as_ref()
+        .and_then(|root| load_environments(root, pack, &mut diagnostics));
+    let environments = root.as_ref().and_then(overlays).unwrap_or_default();
     let report = |diagnostics| Report {
         file: pack.file.to_owned(),
         text: pack.text.to_owned(),
@@ -84,20 +89,13 @@ pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
         Some(policy) if !diagnostics.has_errors() => Ok(Loaded {
             policy,
             warnings: report(diagnostics),
+            environments: environments
+                .iter()
+                .map(|(key, _)| key.name.clone())
+                .collect(),
         }),
         _ => Err(report(diagnostics)),
     }
-}
-
-/// The names of a pack's environments; none if the text is not a pack.
-pub fn environments(text: &str) -> Vec<String> {
-    let root = yaml::parse(text, &mut Diagnostics::default());
-    let names = root.as_ref().and_then(|root| overlays(root));
-    names
-        .unwrap_or_default()
-        .iter()
-        .map(|(key, _)| key.name.clone())
-        .collect()
 }
 
 /// Every entry of the families, in order. An unknown family is reported.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use portcullis_core::Policy;
 use portcullis_core::pack::diagnostic::{Level, Report};
 use portcullis_core::pack::{self, Loaded, Pack};
 use portcullis_runtime::{LoadError, PackFile};
@@ -26,7 +27,10 @@ pub(crate) fn run(args: &LintArgs) -> Result<Answer, Failure> {
             PackFile::new(path).load()
         };
         let (report, policy) = match loaded {
-            Ok(Loaded { policy, warnings }) => (warnings, Some(policy)),
+            Ok(loaded) => (
+                loaded.warnings,
+                Some((loaded.policy, loaded.environments.len())),
+            ),
             Err(LoadError::Invalid(report)) => (*report, None),
             Err(error) => return Err(error.into()),
         };
@@ -34,13 +38,13 @@ pub(crate) fn run(args: &LintArgs) -> Result<Answer, Failure> {
         failed |= !fine;
         let printed = match args.format {
             Format::Json => {
-                let digest = policy.map(|policy| policy.identity().digest.clone());
+                let digest = policy.map(|(policy, _)| policy.identity().digest.clone());
                 json_line(&to_json(path, &report, digest.as_deref()))
             }
             Format::Text if fine => Ok(format!(
                 "{report}{}: {GREEN}ok{GREEN:#}{}\n",
                 path.display(),
-                summary(path, policy.as_ref())
+                policy.as_ref().map(summary).unwrap_or_default()
             )),
             Format::Text => Ok(report.to_string()),
         };
@@ -61,15 +65,10 @@ fn load_built_in(path: &Path) -> Result<Loaded, LoadError> {
     .map_err(|report| LoadError::Invalid(Box::new(report)))
 }
 
-fn summary(path: &Path, policy: Option<&portcullis_core::Policy>) -> String {
-    let Some(policy) = policy else {
-        return String::new();
-    };
-    let text = portcullis_runtime::read_pack(path).unwrap_or_else(|_| pack::DEFAULT.to_owned());
+fn summary((policy, environments): &(Policy, usize)) -> String {
     format!(
-        " ({} rules, {} environments, digest {})",
+        " ({} rules, {environments} environments, digest {})",
         policy.rules().len(),
-        pack::environments(&text).len(),
         &policy.identity().digest[..12],
     )
 }
