@@ -92,8 +92,8 @@ impl GatewayBuilder {
         self
     }
 
-    /// How many runs with strikes, flags or a quarantine are remembered. Default: 100,000; then the
-    /// oldest is forgotten.
+    /// How many runs with strikes or flags are remembered; of quarantined runs, ten times as many.
+    /// Default: 100,000. Then the oldest is forgotten.
     pub fn max_runs(mut self, max: usize) -> Self {
         self.max_runs = max.max(1);
         self

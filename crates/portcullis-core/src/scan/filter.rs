@@ -2,7 +2,7 @@
 //!
 //! A bitmap says for a four-byte window of the text whether some literal has such a window. Windows
 //! are independent of each other, so the processor works on many at once, and the pass costs the
-//! same for ten literals as for a thousand. Only windows at even offsets are looked at: every
+//! same for ten literals as for a hundred; a thousand fill the bitmap enough to double it. Only windows at even offsets are looked at: every
 //! literal is known by two of its windows, one for each way it can lie. A window that is in the
 //! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
 

@@ -189,6 +189,15 @@ fn text_over_the_limit_is_stopped_to_the_byte() {
             with_result(json!({"0123456789a": []})),
             too_large("the structured part"),
         ),
+        (with_result(json!({"012345": 1_000_000_000_000u64})), None),
+        (
+            with_result(json!({"0123456": 1_000_000_000_000u64})),
+            too_large("the structured part"),
+        ),
+        (
+            with_result(json!({"0123456789a": 1_000_000_000_000u64})),
+            Some("the structured part is 15 bytes; the limit is 10".to_owned()),
+        ),
     ] {
         let decision = judge_fresh(&policy, &event);
         match expected {

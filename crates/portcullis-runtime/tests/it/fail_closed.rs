@@ -309,6 +309,27 @@ async fn a_slow_hook_is_not_blamed_on_a_rule() {
     assert_eq!(verdict(&evaluation), (Action::Allow, "__default__"));
 }
 
+/// To throw it away would be to allow, with `fail_open`, what the rule has found.
+#[tokio::test]
+async fn a_stop_counts_however_late_it_comes() {
+    for fail_open in [false, true] {
+        let policy = policy()
+            .gateway(GatewaySettings {
+                sync_timeout_ms: 0.0,
+                sync_fail_open: fail_open,
+                ..GatewaySettings::default()
+            })
+            .rule(RuleSettings::InjectionPatterns(InjectionPatterns::default()))
+            .compile()
+            .unwrap();
+        let gateway = Gateway::builder(policy).build();
+        let evaluation = judge(&gateway, &prompt("r", "This is a jailbreak.")).await;
+        assert_eq!(code(&evaluation), Some("JAILBREAK_JB_OVERRIDE"));
+        let strikes = gateway.run("r").unwrap().strikes;
+        assert_eq!(strikes["injection"], 1);
+    }
+}
+
 /// Inline rules cannot be cut short, but an answer that took too long does not count.
 #[tokio::test]
 async fn a_built_in_rule_that_overruns_fails_closed_too() {

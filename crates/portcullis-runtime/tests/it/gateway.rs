@@ -532,3 +532,39 @@ async fn the_embedders_hooks_replace_the_defaults() {
         assert_eq!(verdict(&evaluation), expected);
     }
 }
+
+/// Names are kept between events, so they are bounded like everything else that is.
+#[tokio::test]
+async fn a_name_without_end_is_stopped_and_not_remembered() {
+    let gateway = Gateway::builder(default_pack()).build();
+    let long = "x".repeat(1025);
+    let events = [
+        prompt(&long, "This is a jailbreak."),
+        call("r", &long),
+        Event::new(EventType::from(&*long), "r"),
+    ];
+    for event in events {
+        let evaluation = judge(&gateway, &event).await;
+        assert_eq!(verdict(&evaluation), (Action::Stop, "__limits__"));
+        assert_eq!(code(&evaluation), Some("TEXT_TOO_LARGE"));
+    }
+    assert_eq!(gateway.run(&long), None);
+}
+
+/// An expression judges what it names, and nothing else.
+#[tokio::test]
+async fn an_expression_has_judged_what_it_reads() {
+    let cases = [
+        ("snapshot.previous_violations > 3", Parts::default()),
+        ("event.text_content == 'x'", Parts::TEXT),
+        ("tool.name == 'x'", Parts::TOOL_NAME),
+        ("has(event.tool_args.a)", Parts::TOOL_ARGS),
+        ("size(event) == 0", Parts::ALL),
+    ];
+    for (when, parts) in cases {
+        let rule = RuleSettings::Expression(Expression::new(when));
+        let gateway = Gateway::builder(policy().rule(rule).compile().unwrap()).build();
+        let evaluation = judge(&gateway, &call("r", "search")).await;
+        assert_eq!(evaluation.coverage.judged, parts, "{when}");
+    }
+}

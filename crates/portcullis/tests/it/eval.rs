@@ -256,6 +256,7 @@ fn what_cannot_be_read_or_written_is_said_with_the_right_code() {
             2,
             "cannot read no-such-file.ndjson",
         ),
+        (&["eval", "policies"], 2, "Is a directory"),
         (
             &["eval", "--policy", "no-such-pack.yaml"],
             2,
