@@ -11,7 +11,7 @@ fuzz_target!(|input: (&str, bool, &str)| {
     let spec = PatternSpec {
         regex,
         ignore_case,
-        keywords: &[],
+        ..PatternSpec::default()
     };
     let Ok(id) = builder.add(&spec, &EventSet::standard()) else {
         return;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::canonical;
 use crate::decision::{Decision, Severity, StopSpec};
-use crate::detectors::{self, Kind, Meaning};
+use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
@@ -21,7 +21,7 @@ use crate::route::DefaultRiskRouter;
 use crate::rules::{
     Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
 };
-use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::scan::{EventSet, PatternId, Scanner, ScannerBuilder};
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
 use crate::structured::{self, Measure};
 
@@ -589,17 +589,8 @@ impl SignalPatterns {
         let families = [("rfc".to_owned(), Place::default())];
         let entries = crate::pack::read_families(Kind::Signals, &families, diagnostics);
         for (entry, _) in entries {
-            let detectors::Entry {
-                pattern,
-                keywords,
-                meaning,
-                ..
-            } = entry;
-            let spec = PatternSpec {
-                regex: &pattern,
-                ignore_case: Kind::Signals.ignores_case(),
-                keywords: &keywords,
-            };
+            let spec = entry.pattern.spec(Kind::Signals);
+            let (pattern, meaning) = (&entry.pattern.regex, &entry.meaning);
             match (scanner.add(&spec, &EventSet::any()), meaning) {
                 (Ok(id), Meaning::RequestsSystemInfo) => patterns.system_info.push(id),
                 (Ok(id), _) => patterns.capability_change.push(id),
@@ -607,7 +598,7 @@ impl SignalPatterns {
                     diagnostics.error(Place::default(), format!("signal `{pattern}`: {error}"));
                 }
             }
-            patterns.sources.push(pattern);
+            patterns.sources.push(entry.pattern.regex);
         }
         patterns
     }

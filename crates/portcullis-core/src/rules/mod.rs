@@ -4,6 +4,7 @@
 //! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
 //! behind a deadline of its own, because nobody can promise that it returns.
 
+mod entities;
 mod expression;
 mod injection_patterns;
 mod schema_validation;
@@ -15,10 +16,11 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
 pub use schema_validation::SchemaValidation;
-pub use secret_redaction::{SecretPattern, SecretRedaction};
+pub use secret_redaction::SecretRedaction;
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
@@ -108,36 +110,65 @@ pub(crate) struct Leaf<'e> {
 }
 
 impl<'e> Subject<'e> {
-    /// The places where a pattern may match: path, text.
-    fn places(&self, id: PatternId) -> impl Iterator<Item = (&str, &'e str)> {
-        let text = self
-            .scan
-            .text
-            .contains(id)
-            .then(|| (RedactionSpec::TEXT, self.input.event.text()));
-        let leaves = self
-            .scan
-            .leaves
-            .iter()
-            .filter(move |leaf| leaf.candidates.contains(id))
-            .map(|leaf| (&*leaf.path, leaf.text));
-        text.into_iter().chain(leaves)
+    /// Whether no pattern of the policy can match any text of the event.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.scan.text.is_empty() && self.scan.leaves.is_empty()
     }
 
-    /// The first match of a pattern.
-    pub(crate) fn find(&self, id: PatternId) -> Option<(&'e str, Range<usize>)> {
-        self.places(id)
-            .find_map(|(_, text)| self.scanner.find(id, text).map(|range| (text, range)))
+    /// The text of a place: 0 is the event's text, the others are strings of its structured part.
+    pub(crate) fn text(&self, place: usize) -> &'e str {
+        match place.checked_sub(1) {
+            None => self.input.event.text(),
+            Some(leaf) => self.scan.leaves[leaf].text,
+        }
     }
 
-    /// A redaction for every match of a pattern.
+    fn path(&self, place: usize) -> Cow<'static, str> {
+        match place.checked_sub(1) {
+            None => Cow::Borrowed(RedactionSpec::TEXT),
+            Some(leaf) => Cow::Owned(self.scan.leaves[leaf].path.clone()),
+        }
+    }
+
+    /// The places where a pattern may match.
+    fn places(&self, id: PatternId) -> impl Iterator<Item = usize> {
+        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
+        std::iter::once(&self.scan.text)
+            .chain(leaves)
+            .enumerate()
+            .filter(move |(_, candidates)| candidates.contains(id))
+            .map(|(place, _)| place)
+    }
+
+    /// Every value that a pattern finds: in which place, and where in its text.
+    pub(crate) fn each(&self, id: PatternId, mut found: impl FnMut(usize, Range<usize>)) {
+        for place in self.places(id) {
+            let text = self.text(place);
+            self.scanner.find_all(id, text, |range| found(place, range));
+        }
+    }
+
+    /// The redaction of one value.
+    pub(crate) fn redaction(
+        &self,
+        place: usize,
+        range: Range<usize>,
+        label: &Label,
+    ) -> RedactionSpec {
+        let mut cursor = Cursor::new(self.text(place));
+        RedactionSpec {
+            path: self.path(place),
+            replacement: label.replacement.clone(),
+            entity_type: Some(label.entity_type.clone()),
+            start_offset: Some(cursor.code_point_of(range.start)),
+            end_offset: Some(cursor.code_point_of(range.end)),
+        }
+    }
+
+    /// A redaction for every value that a pattern finds.
     pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
-        for (path, text) in self.places(id) {
-            let path: Cow<'static, str> = if path == RedactionSpec::TEXT {
-                Cow::Borrowed(RedactionSpec::TEXT)
-            } else {
-                Cow::Owned(path.to_owned())
-            };
+        for place in self.places(id) {
+            let (text, path) = (self.text(place), self.path(place));
             let mut cursor = Cursor::new(text);
             self.scanner.find_all(id, text, |range| {
                 into.push(RedactionSpec {

@@ -5,7 +5,7 @@ fn spec(regex: &str, ignore_case: bool) -> PatternSpec<'_> {
     PatternSpec {
         regex,
         ignore_case,
-        keywords: &[],
+        ..PatternSpec::default()
     }
 }
 
@@ -143,6 +143,7 @@ fn bad_patterns_are_refused() {
                     regex,
                     ignore_case: true,
                     keywords: &keywords,
+                    ..PatternSpec::default()
                 },
                 &EventSet::standard(),
             )
@@ -179,6 +180,7 @@ fn keywords_announce_the_pattern_even_in_odd_case() {
                 regex: r"the\s+risky",
                 ignore_case: true,
                 keywords: &keywords,
+                ..PatternSpec::default()
             },
             &EventSet::standard(),
         )

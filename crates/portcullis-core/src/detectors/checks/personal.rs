@@ -1,0 +1,3 @@
+//! Checks on personal data.
+
+pub(super) const CHECKS: &[(&str, fn(&str) -> bool)] = &[];
