@@ -46,16 +46,16 @@ impl Requirement {
         match self {
             Self::At => bytes.contains(&b'@'),
             Self::Digits => within(|span| digits(span) >= 7),
-            Self::Dotted => within(|span| digits(span) >= 4 && count(span, b'.') >= 3),
-            Self::Colons => within(|span| count(span, b':') >= 2),
+            Self::Dotted => within(|span| {
+                digits(span) >= 4 && span.iter().filter(|byte| **byte == b'.').nth(2).is_some()
+            }),
+            Self::Colons => {
+                within(|span| span.iter().filter(|byte| **byte == b':').nth(1).is_some())
+            }
         }
     }
 }
 
 fn digits(span: &[u8]) -> usize {
     span.iter().filter(|byte| byte.is_ascii_digit()).count()
-}
-
-fn count(span: &[u8], wanted: u8) -> usize {
-    span.iter().filter(|byte| **byte == wanted).count()
 }

@@ -14,6 +14,9 @@ use serde::{Serialize, Serializer};
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::{self, Node, Yaml};
 
+/// A check's name in data files, and what it asks of a value.
+type NamedCheck = (&'static str, fn(&str) -> bool);
+
 /// One condition on a value.
 #[derive(Clone)]
 pub enum Check {
@@ -48,7 +51,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
 
-fn all() -> impl Iterator<Item = (&'static str, fn(&str) -> bool)> {
+fn all() -> impl Iterator<Item = NamedCheck> {
     secrets::CHECKS.iter().chain(personal::CHECKS).copied()
 }
 

@@ -1,3 +1,5 @@
 //! Checks on personal data.
 
-pub(super) const CHECKS: &[(&str, fn(&str) -> bool)] = &[];
+use super::NamedCheck;
+
+pub(super) const CHECKS: &[NamedCheck] = &[];

@@ -1,6 +1,8 @@
 //! Checks on secrets.
 
-pub(super) const CHECKS: &[(&str, fn(&str) -> bool)] = &[];
+use super::NamedCheck;
+
+pub(super) const CHECKS: &[NamedCheck] = &[];
 
 /// Bits a character.
 pub(super) fn shannon(value: &str) -> f64 {
