@@ -91,6 +91,9 @@ pub struct Subject<'e> {
 #[derive(Debug)]
 pub struct EventScan<'e> {
     pub(crate) text: Candidates,
+    /// The part of the text that is judged; what stands around it is only looked at for word
+    /// boundaries.
+    pub(crate) window: Range<usize>,
     /// Strings of the structured part that some pattern may match.
     pub(crate) leaves: Vec<Leaf<'e>>,
 }
@@ -144,7 +147,12 @@ impl<'e> Subject<'e> {
     pub(crate) fn each(&self, id: PatternId, mut found: impl FnMut(usize, Range<usize>)) {
         for place in self.places(id) {
             let text = self.text(place);
-            self.scanner.find_all(id, text, |range| found(place, range));
+            let window = match place {
+                0 => self.scan.window.clone(),
+                _ => 0..text.len(),
+            };
+            self.scanner
+                .find_all(id, text, window, |range| found(place, range));
         }
     }
 
@@ -155,30 +163,36 @@ impl<'e> Subject<'e> {
         range: Range<usize>,
         label: &Label,
     ) -> RedactionSpec {
-        let mut cursor = Cursor::new(self.text(place));
-        RedactionSpec {
-            path: self.path(place),
-            replacement: label.replacement.clone(),
-            entity_type: Some(label.entity_type.clone()),
-            start_offset: Some(cursor.code_point_of(range.start)),
-            end_offset: Some(cursor.code_point_of(range.end)),
-        }
+        label.redaction(self.path(place), &mut Cursor::new(self.text(place)), range)
     }
 
     /// A redaction for every value that a pattern finds.
     pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
-        for place in self.places(id) {
-            let (text, path) = (self.text(place), self.path(place));
-            let mut cursor = Cursor::new(text);
-            self.scanner.find_all(id, text, |range| {
-                into.push(RedactionSpec {
-                    path: path.clone(),
-                    replacement: label.replacement.clone(),
-                    entity_type: Some(label.entity_type.clone()),
-                    start_offset: Some(cursor.code_point_of(range.start)),
-                    end_offset: Some(cursor.code_point_of(range.end)),
-                });
-            });
+        let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
+        self.each(id, |place, range| {
+            if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
+                at = Some((place, self.path(place), Cursor::new(self.text(place))));
+            }
+            if let Some((_, path, cursor)) = &mut at {
+                into.push(label.redaction(path.clone(), cursor, range));
+            }
+        });
+    }
+}
+
+impl Label {
+    fn redaction(
+        &self,
+        path: Cow<'static, str>,
+        cursor: &mut Cursor<'_>,
+        range: Range<usize>,
+    ) -> RedactionSpec {
+        RedactionSpec {
+            path,
+            replacement: self.replacement.clone(),
+            entity_type: Some(self.entity_type.clone()),
+            start_offset: Some(cursor.code_point_of(range.start)),
+            end_offset: Some(cursor.code_point_of(range.end)),
         }
     }
 }
@@ -276,6 +290,8 @@ pub(crate) struct RuleCompiler<'c> {
     /// The pack's `events`, which replace the rule's own.
     pub(crate) events: Option<EventSet>,
     pub(crate) scanner: &'c mut ScannerBuilder,
+    /// The patterns that a streamed answer is searched for.
+    pub(crate) stream_patterns: &'c mut Vec<PatternId>,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
@@ -292,6 +308,10 @@ impl RuleCompiler<'_> {
     ) -> Option<PatternId> {
         match self.scanner.add(spec, events) {
             Ok(id) => {
+                let streamed = events.contains(&EventType::LlmStreamChunk);
+                if streamed && !self.stream_patterns.contains(&id) {
+                    self.stream_patterns.push(id);
+                }
                 if self.scanner.is_unfiltered(id) {
                     let message = format!(
                         "pattern `{}` has no fixed text of three bytes, so it runs over every event",

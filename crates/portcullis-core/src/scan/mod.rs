@@ -12,6 +12,7 @@
 mod filter;
 mod literals;
 mod pattern;
+mod prefix;
 mod requirement;
 
 use std::ops::Range;
@@ -22,9 +23,10 @@ use crate::detectors::Check;
 use crate::event::EventType;
 use filter::LiteralFilter;
 pub use literals::MIN_KEYWORD_BYTES;
-use pattern::Pattern;
+pub use pattern::PatternError;
 pub(crate) use pattern::compile;
-pub use pattern::{Found, PatternError};
+use pattern::{Found, Pattern};
+pub(crate) use prefix::{Memory, Prefixes};
 pub use requirement::Requirement;
 
 /// What to look for.
@@ -264,9 +266,32 @@ impl Scanner {
         self.patterns[usize::from(id.0)].find(text)
     }
 
-    /// All values that a pattern finds, in order.
-    pub fn find_all(&self, id: PatternId, text: &str, mut found: impl FnMut(Range<usize>)) {
-        self.patterns[usize::from(id.0)].each(text, 0, |one| {
+    /// Where matches of these patterns begin that a text does not yet decide.
+    pub(crate) fn prefixes(&self, ids: &[PatternId]) -> Prefixes {
+        Prefixes::new(ids.iter().map(|id| self.patterns[usize::from(id.0)].hir()))
+    }
+
+    /// Every match of a pattern in this part of the text, in order, whether its value counts or not.
+    pub(crate) fn each_match(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        found: impl FnMut(Found),
+    ) {
+        self.patterns[usize::from(id.0)].each(text, window, found);
+    }
+
+    /// All values that a pattern finds in this part of the text, in order. What stands around it is
+    /// only looked at for word boundaries.
+    pub fn find_all(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        self.each_match(id, text, window, |one| {
             if let Some(value) = one.value {
                 found(value);
             }

@@ -44,11 +44,11 @@ pub enum PatternError {
 
 /// One match of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// All that the regular expression took in.
-    pub whole: Range<usize>,
+    pub(crate) whole: Range<usize>,
     /// The part that is wanted; `None` if it fails the pattern's checks.
-    pub value: Option<Range<usize>>,
+    pub(crate) value: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -136,6 +136,10 @@ impl Pattern {
         &self.source
     }
 
+    pub(super) fn hir(&self) -> &Hir {
+        &self.hir
+    }
+
     pub(super) fn literals(&self) -> &[String] {
         &self.literals
     }
@@ -152,40 +156,43 @@ impl Pattern {
     /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
         let mut first = None;
-        self.try_each(text, 0, |found| {
+        self.try_each(text, 0..text.len(), |found| {
             first = found.value;
             first.is_none()
         });
         first
     }
 
-    /// Every match from here on, in order. What stands before `from` is only looked at for word
-    /// boundaries.
-    pub(super) fn each(&self, text: &str, from: usize, mut found: impl FnMut(Found)) {
-        self.try_each(text, from, |one| {
+    /// Every match in this part of the text, in order. What stands around it is only looked at for
+    /// word boundaries: the caller knows that no match reaches past its end.
+    pub(super) fn each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found)) {
+        self.try_each(text, window, |one| {
             found(one);
             true
         });
     }
 
-    fn try_each(&self, text: &str, from: usize, mut found: impl FnMut(Found) -> bool) {
+    fn try_each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found) -> bool) {
         let Some(compiled) = self.compiled() else {
             // What cannot be searched must not pass. Tests compile every built-in pattern, so this
             // is for the reader's peace of mind.
             found(Found {
-                whole: from..text.len(),
-                value: Some(from..text.len()),
+                whole: window.clone(),
+                value: Some(window),
             });
             return;
         };
         if let Some(screen) = &compiled.screen
-            && !screen.is_match_at(text, from)
+            && !screen.is_match_at(text, window.start)
         {
             return;
         }
-        let mut at = from;
+        let mut at = window.start;
         let mut count = 0;
         while let Some(one) = compiled.regex.find_at(text, at) {
+            if one.start() >= window.end {
+                return;
+            }
             let mut whole = one.range();
             if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
                 whole.end = text.len();
