@@ -312,7 +312,9 @@ impl RuleEntry {
                 });
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::PiiRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
