@@ -63,11 +63,13 @@ pub use intent::JailbreakIntent;
 pub use policy::{
     CompiledRule, DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder,
 };
-pub use redact::{RedactError, merge as merge_redactions, redact_event, redact_text};
+pub use redact::{
+    RedactError, merge as merge_redactions, redact_event, redact_text, redacted_value,
+};
 pub use resolve::{DecisionPolicy, DefaultDecisionPolicy, nothing_triggered};
 pub use route::{DefaultRiskRouter, JAILBREAK_CLASSIFIER, OnTimeout, RiskRouter, Routing};
 pub use snapshot::{
     AvailableTools, ContextBuilder, ContextSnapshot, DefaultContextBuilder, Signals, SnapshotWire,
     ToolRiskInfo, ToolRiskTier, ToolRisks, TrustBoundary,
 };
-pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard};
+pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard, Tokens};

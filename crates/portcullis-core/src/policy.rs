@@ -599,6 +599,12 @@ impl CompiledRule {
         }
     }
 
+    /// Whether it searches texts for patterns. [`StreamGuard`](crate::StreamGuard) judges a streamed
+    /// answer by these, whatever its chunks.
+    pub fn scans(&self) -> bool {
+        self.scans
+    }
+
     /// Whether it must be kept behind a deadline; if so, the rule to run there.
     pub fn fenced(&self) -> Option<&Arc<dyn Rule>> {
         match &self.body {
