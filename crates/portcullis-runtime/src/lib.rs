@@ -31,6 +31,7 @@ mod gateway;
 mod ids;
 mod inbox;
 mod reload;
+mod run_map;
 mod stream;
 mod telemetry;
 mod vault;

@@ -173,11 +173,7 @@ impl AnswerStream {
         self.halted |= halted;
         shown.halted = self.halted;
         if let Some(held) = &mut self.restoring {
-            let text = restorable(
-                held,
-                std::mem::take(&mut shown.text),
-                at_end || shown.halted,
-            );
+            let text = restorable(held, &shown.text, at_end || shown.halted);
             shown.text = self
                 .gateway
                 .restore(&self.context.run_id, &text)
@@ -210,8 +206,8 @@ impl AnswerStream {
 }
 
 /// What of the text cannot be part of a token that is still to come in full.
-fn restorable(held: &mut String, text: String, at_end: bool) -> String {
-    let mut text = std::mem::take(held) + &text;
+fn restorable(held: &mut String, text: &str, at_end: bool) -> String {
+    let mut text = std::mem::take(held) + text;
     if let Some(open) = text.rfind('[')
         && !at_end
         && !text[open..].contains(']')

@@ -4,14 +4,12 @@
 //! good instead, and when too many runs have values, those of the oldest are forgotten.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use portcullis_core::{Decision, Event, redacted_value};
 
-use crate::effects::relock;
+use crate::run_map::RunMap;
 
 /// What one run may have in the vault.
 const MAX_BYTES_PER_RUN: usize = 1 << 20;
@@ -19,19 +17,7 @@ const MAX_BYTES_PER_RUN: usize = 1 << 20;
 /// The longest a token can be. Longer kinds of values are redacted for good.
 pub(crate) const MAX_TOKEN_BYTES: usize = 64;
 
-pub(crate) struct Vault {
-    max_runs: usize,
-    /// Lets the usual case, nothing in it ever, skip the lock.
-    any: AtomicBool,
-    runs: Mutex<VaultRuns>,
-}
-
-#[derive(Default)]
-struct VaultRuns {
-    values: HashMap<Arc<str>, Values>,
-    /// Oldest first.
-    order: VecDeque<Arc<str>>,
-}
+pub(crate) struct Vault(RunMap<Values>);
 
 #[derive(Default)]
 struct Values {
@@ -44,30 +30,21 @@ struct Values {
 
 impl Vault {
     pub(crate) fn new(max_runs: usize) -> Self {
-        Self {
-            max_runs,
-            any: AtomicBool::new(false),
-            runs: Mutex::default(),
-        }
+        Self(RunMap::new(max_runs))
     }
 
     /// The token for a value: the same for the same value throughout a run.
     pub(crate) fn token(&self, run_id: &str, entity: &str, value: &str) -> Option<String> {
-        let mut runs = relock(&self.runs);
-        let token = runs.of(run_id, self.max_runs).token(entity, value);
-        self.any.store(true, Ordering::Release);
-        token
+        self.0.update(run_id, |values| values.token(entity, value))
     }
 
     /// The text with the run's values in the place of their tokens.
     pub(crate) fn restore<'t>(&self, run_id: &str, text: &'t str) -> Cow<'t, str> {
-        if !self.any.load(Ordering::Acquire) || !text.contains('[') {
+        if !text.contains('[') {
             return Cow::Borrowed(text);
         }
-        match relock(&self.runs).values.get(run_id) {
-            Some(values) => values.restore(text),
-            None => Cow::Borrowed(text),
-        }
+        let restored = self.0.read(run_id, |values| values.restore(text));
+        restored.unwrap_or(Cow::Borrowed(text))
     }
 
     /// Puts the values that a decision wants restorable into the vault, and their tokens into it.
@@ -84,20 +61,6 @@ impl Vault {
                 spec.replacement = token.into();
             }
         }
-    }
-}
-
-impl VaultRuns {
-    fn of(&mut self, run_id: &str, max_runs: usize) -> &mut Values {
-        if !self.values.contains_key(run_id) {
-            if self.order.len() >= max_runs
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.values.remove(&oldest);
-            }
-            self.order.push_back(run_id.into());
-        }
-        self.values.entry(run_id.into()).or_default()
     }
 }
 
@@ -145,9 +108,7 @@ impl Values {
 /// Never the values.
 impl fmt::Debug for Vault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vault")
-            .field("runs", &relock(&self.runs).order.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Vault").finish_non_exhaustive()
     }
 }
 
