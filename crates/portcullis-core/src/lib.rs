@@ -32,11 +32,13 @@
 
 pub mod canonical;
 mod decision;
+pub mod definitions;
 pub mod detectors;
 mod error_code;
 mod evaluation;
 mod event;
 mod expr;
+mod history;
 mod ids;
 mod intent;
 pub mod pack;
@@ -58,6 +60,7 @@ pub use decision::{
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
 pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
+pub use history::{History, ToolPattern};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
 pub use policy::{

@@ -16,9 +16,9 @@ use portcullis_core::rules::{
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     Context, ContextSnapshot, Decision, Event, EventType, PolicyBuilder, RiskRouter, Routing,
-    Severity, Step, pack,
+    Severity, Step, StreamGuard, pack,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{AnswerStream, BoxFuture, DeepRule, DeepRules, Gateway};
 use tokio::runtime::Runtime;
 
 fn default_gateway() -> Gateway {
@@ -47,6 +47,28 @@ fn events(c: &mut Criterion) {
             });
         });
     }
+    group.finish();
+}
+
+/// An answer in chunks of 20 bytes, as a model streams it: what one chunk costs.
+fn streams(c: &mut Criterion) {
+    let gateway = Arc::new(default_gateway());
+    let text = cases::prose(10 * 1024);
+    let chunks: Vec<&str> = text
+        .as_bytes()
+        .chunks(20)
+        .filter_map(|chunk| std::str::from_utf8(chunk).ok())
+        .collect();
+    let mut group = c.benchmark_group("stream");
+    let mut guard = StreamGuard::new(gateway.policy(), Context::new("bench"));
+    let mut next = chunks.iter().cycle();
+    group.bench_function("StreamGuard, 20 B", |b| {
+        b.iter(|| black_box(guard.push(next.next().unwrap_or(&""))).text.len());
+    });
+    let mut answer = AnswerStream::new(gateway, Context::new("bench"));
+    group.bench_function("AnswerStream, 20 B", |b| {
+        b.iter(|| cases::at_once(answer.push(black_box(next.next().unwrap_or(&"")))));
+    });
     group.finish();
 }
 
@@ -142,5 +164,5 @@ fn inbox(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, events, patterns, inbox);
+criterion_group!(benches, events, streams, patterns, inbox);
 criterion_main!(benches);

@@ -9,8 +9,8 @@ use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
     Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
     DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event,
-    GatewaySettings, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome,
-    Severity, StopSpec, nothing_triggered,
+    GatewaySettings, History, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId,
+    RuleOutcome, Severity, StopSpec, nothing_triggered,
 };
 
 use crate::deep::DeepRules;
@@ -19,6 +19,7 @@ use crate::effects::{self, AlertSink, Flag, RecentAlerts, RunRecord, Runs};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxLimits, MemoryInbox};
+use crate::run_map::RunMap;
 use crate::telemetry::Telemetry;
 use crate::vault::Vault;
 
@@ -36,6 +37,8 @@ pub struct Gateway {
     telemetry: Option<Arc<dyn Telemetry>>,
     runs: Runs,
     vault: Vault,
+    /// Kept only while a policy has sequence rules.
+    histories: RunMap<History>,
     fence: Fence,
     pub(crate) ids: Ids,
 }
@@ -122,6 +125,7 @@ impl GatewayBuilder {
             telemetry: self.telemetry,
             runs: Runs::new(self.max_runs),
             vault: Vault::new(self.max_runs),
+            histories: RunMap::new(self.max_runs),
             fence: Fence::new(self.max_rule_threads),
             ids: Ids::new(),
         }
@@ -237,6 +241,10 @@ impl Gateway {
     ) -> Evaluation {
         let started = Instant::now();
         let quarantine = self.runs.recall(context);
+        if policy.has_sequences() {
+            let known = self.histories.read(&context.run_id, History::clone);
+            context.history = known.unwrap_or_default();
+        }
         let mut gathered = Gathered {
             scanned,
             ..Gathered::default()
@@ -435,6 +443,19 @@ impl Gateway {
             self.vault.keep(&context.run_id, event, &mut decision);
         }
         self.runs.apply(&decision, context, event);
+        if policy.has_sequences() {
+            let decided: Vec<&RuleId> = gathered
+                .coverage
+                .rules
+                .iter()
+                .filter(|rule| rule.outcome == RuleOutcome::Decided)
+                .map(|rule| &rule.id)
+                .collect();
+            let stopped = enforced && decision.action == Action::Stop;
+            let satisfied = policy.satisfied(event, &decided, stopped);
+            self.histories
+                .update(&context.run_id, |history| history.step(satisfied));
+        }
         let alerting = decision.effects.contains(&Effect::EmitAlert);
         let evaluation = Evaluation {
             decision,

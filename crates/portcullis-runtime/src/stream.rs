@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use portcullis_core::{
-    Action, Context, Decision, Evaluation, Event, EventType, Policy, RedactionSpec, StreamGuard,
-    redact_text,
+    Action, Context, Decision, Evaluation, Event, EventType, Policy, RedactionSpec, RuleOutcome,
+    StreamGuard, redact_text,
 };
 
 use crate::gateway::{Gateway, Gathered};
@@ -152,12 +152,14 @@ impl AnswerStream {
         // Alerts and records name the stage, not the text: it may hold what was just redacted.
         let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
         for decision in decisions {
+            let mut gathered = Gathered::default();
+            gathered.cover(&decision.rule_id, RuleOutcome::Decided, started.elapsed());
             shown.evaluations.push(self.gateway.conclude(
                 &self.policy,
                 &mut self.context,
                 &event,
                 decision,
-                Gathered::default(),
+                gathered,
                 started,
             ));
         }

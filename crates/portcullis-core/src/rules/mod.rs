@@ -28,6 +28,7 @@ pub use tool_allowlist::ToolAllowlist;
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
@@ -307,6 +308,8 @@ pub(crate) struct RuleCompiler<'c> {
     pub(crate) scanner: &'c mut ScannerBuilder,
     /// The patterns that a streamed answer is searched for.
     pub(crate) stream_patterns: &'c mut Vec<PatternId>,
+    /// What sequence rules wait for.
+    pub(crate) triggers: &'c mut Vec<Trigger>,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
