@@ -49,6 +49,7 @@ pub mod rules;
 pub mod scan;
 mod snapshot;
 mod structured;
+pub mod views;
 
 pub use decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,
