@@ -52,6 +52,7 @@ pub mod scan;
 mod snapshot;
 mod stream;
 mod structured;
+pub mod views;
 
 pub use decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,
