@@ -4,13 +4,14 @@
 //! [`PolicyBuilder::compile`] gives an immutable [`Policy`] with a digest over everything that can
 //! change a verdict.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
-use crate::decision::{Decision, Severity, StopSpec};
+use crate::decision::{Decision, RedactionSpec, Severity, StopSpec};
 use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
@@ -235,6 +236,7 @@ impl PolicyBuilder {
         let mut rules_json: Vec<Value> = Vec::new();
         let mut structured_events = EventSet::default();
         let (mut stream_patterns, mut triggers) = (Vec::new(), Vec::new());
+        let mut evasive_events = EventSet::default();
         for entry in &self.rules {
             if rules.iter().any(|known| known.id == entry.id) {
                 diagnostics
@@ -248,6 +250,7 @@ impl PolicyBuilder {
                 scanner: &mut scanner,
                 stream_patterns: &mut stream_patterns,
                 triggers: &mut triggers,
+                evasive_events: &mut evasive_events,
                 diagnostics,
             });
             if rule.scans {
@@ -298,6 +301,7 @@ impl PolicyBuilder {
             stream_patterns,
             prefixes: OnceLock::new(),
             triggers,
+            evasive_events,
             deep_rules: self.deep_rules,
         })
     }
@@ -372,6 +376,8 @@ pub struct Policy {
     prefixes: OnceLock<Prefixes>,
     /// What sequence rules wait for.
     triggers: Vec<Trigger>,
+    /// Events whose texts some rule wants to see through disguises.
+    evasive_events: EventSet,
     deep_rules: Vec<DeepRuleSettings>,
 }
 
@@ -395,6 +401,7 @@ impl Policy {
             stream_patterns: Vec::new(),
             prefixes: OnceLock::new(),
             triggers: Vec::new(),
+            evasive_events: EventSet::default(),
             deep_rules: Vec::new(),
         }
     }
@@ -531,17 +538,29 @@ impl Policy {
     /// Scans the event for the patterns of all rules. One pass over its text.
     pub fn scan<'e>(&self, event: &'e Event) -> EventScan<'e> {
         let event_type = &event.event_type;
-        let mut scan = EventScan {
-            text: self.scanner.scan(event.text(), event_type),
-            window: 0..event.text().len(),
-            leaves: Vec::new(),
+        let scan = structured::Scan {
+            scanner: &self.scanner,
+            event_type,
+            evasive: self.evasive_events.contains(event_type),
         };
+        let mut leaves = Vec::new();
+        let path = || Cow::Borrowed(RedactionSpec::TEXT);
+        let text = scan.text(event.text(), path, &mut leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {
-            scan.leaves = structured::scan(structured, &self.scanner, event_type);
+            scan.structured(structured, &mut leaves);
         }
-        scan
+        EventScan {
+            text,
+            window: 0..event.text().len(),
+            leaves,
+        }
+    }
+
+    /// Whether some rule wants to see a streamed answer through disguises.
+    pub(crate) fn folds_stream(&self) -> bool {
+        self.evasive_events.contains(&EventType::LlmStreamChunk)
     }
 
     /// What the text asks for, as the scan saw it.

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Body, Compiled, EntityPattern, InlineRule, Label, RuleCompiler, RuleError, RuleSettings,
-    RuleSpec, Subject, documented, entities,
+    RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::{self, Kind};
@@ -42,6 +42,8 @@ documented! {
     /// - `actions`: by kind, such as `EMAIL: mask`.
     /// - `hash_key`: at least 16 characters that only you know. Needed for `hash`: without a key,
     ///   whoever sees the hash of a telephone number finds the number by trying them all.
+    /// - `evasions`: whether to see through disguises: Unicode compatibility forms, invisible
+    ///   characters, escapes and encodings. Default: `false`, as RFC-001 has it.
     ///
     /// ## Example
     ///
@@ -63,6 +65,8 @@ documented! {
         pub patterns: Vec<(EntityPattern, PiiAction)>,
         /// What hashes depend on.
         pub hash_key: Option<HashKey>,
+        /// Whether to see through disguises.
+        pub evasions: bool,
     }
 }
 
@@ -166,11 +170,17 @@ impl PiiRedaction {
             d.error(config.place(), "action `hash` needs a `hash_key`")
                 .help("without a key, whoever sees a hash finds the value by trying them all");
         }
-        Some(RuleSettings::PiiRedaction(Self { patterns, hash_key }))
+        let evasions = config.boolean("evasions", d).unwrap_or_default();
+        Some(RuleSettings::PiiRedaction(Self {
+            patterns,
+            hash_key,
+            evasions,
+        }))
     }
 
     pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
         let events = compiler.events_or(Self::SPEC.events);
+        compiler.sees_through(self.evasions, &events);
         let mut patterns = Vec::new();
         for (pattern, action) in &self.patterns {
             let spec = pattern.pattern.spec(Kind::Pii);
@@ -191,6 +201,7 @@ impl PiiRedaction {
             reads: Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT),
             body: Body::Inline(Box::new(CompiledRule {
                 id: compiler.id.clone(),
+                sight: Sight::of(self.evasions, Sight::Values),
                 patterns,
                 hash_key: self.hash_key.clone(),
             })),
@@ -212,6 +223,7 @@ impl Default for PiiRedaction {
                 .map(|pattern| (pattern, PiiAction::Redact))
                 .collect(),
             hash_key: None,
+            evasions: false,
         }
     }
 }
@@ -260,6 +272,7 @@ fn read_key(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<HashKey> 
 
 struct CompiledRule {
     id: RuleId,
+    sight: Sight,
     patterns: Vec<CompiledPii>,
     hash_key: Option<HashKey>,
 }
@@ -282,6 +295,7 @@ impl InlineRule for CompiledRule {
             let known = redactions.len();
             subject.redactions(
                 pattern.id,
+                self.sight,
                 &pattern.label,
                 &mut redactions,
                 |value, spec| {

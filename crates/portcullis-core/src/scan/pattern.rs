@@ -55,6 +55,7 @@ pub(crate) struct Found {
 pub(super) struct Pattern {
     source: String,
     ignore_case: bool,
+    unspaced: bool,
     keywords: Vec<String>,
     requires: Option<Requirement>,
     checks: Vec<Check>,
@@ -91,6 +92,7 @@ impl Pattern {
         let mut pattern = Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
+            unspaced: spec.unspaced,
             keywords: spec.keywords.to_vec(),
             requires: spec.requires,
             checks: spec.checks.to_vec(),
@@ -126,6 +128,7 @@ impl Pattern {
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
         self.source == spec.regex
+            && self.unspaced == spec.unspaced
             && self.ignore_case == spec.ignore_case
             && self.keywords == spec.keywords
             && self.requires == spec.requires
@@ -241,11 +244,50 @@ fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
         .build()
         .parse(&with_python_classes(spec.regex))
         .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
-    Ok(if spec.ignore_case {
+    let hir = if spec.ignore_case {
         with_python_i(hir)
     } else {
         hir
+    };
+    Ok(if spec.unspaced {
+        without_space(&hir)
+    } else {
+        hir
     })
+}
+
+/// The pattern for a text whose words run together.
+fn without_space(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(without_space).collect();
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Hir::empty(),
+        HirKind::Literal(literal) => {
+            let space = |byte: &u8| byte.is_ascii_whitespace();
+            let kept: Vec<u8> = literal.0.iter().copied().filter(|b| !space(b)).collect();
+            Hir::literal(kept)
+        }
+        HirKind::Class(Class::Unicode(class)) => {
+            let space = |range: &ClassUnicodeRange| {
+                let (start, end) = (range.start(), range.end());
+                (start..=end).all(|c| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
+            };
+            if class.iter().all(space) {
+                return Hir::empty();
+            }
+            hir.clone()
+        }
+        HirKind::Class(_) => hir.clone(),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            sub: Box::new(without_space(&repetition.sub)),
+            ..*repetition
+        }),
+        HirKind::Capture(capture) => Hir::capture(Capture {
+            sub: Box::new(without_space(&capture.sub)),
+            ..capture.clone()
+        }),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+    }
 }
 
 /// A regular expression that takes no more than so many bytes.
