@@ -383,8 +383,10 @@ fn i_or_l(before: Option<char>, after: Option<char>) -> char {
         (Some(before), Some(after)) if vowel(before) => {
             !matches!(before, 'a' | 'e') || !matches!(after, 'n' | 't' | 'd' | 'r' | 'm' | 's')
         }
+        // `on1y`, `rep1y`
+        (Some(_), Some('y')) => true,
         // `p1ease`, `inc1ude`; `prev1ous`, `act1on`
-        (Some(before), Some(after)) if vowel(after) || after == 'i' || after == 'y' => {
+        (Some(before), Some(after)) if vowel(after) || after == 'i' => {
             matches!(before, 'p' | 'b' | 'c' | 'f' | 'g' | 'k')
         }
         _ => false,
