@@ -32,7 +32,7 @@ const SEPARATORS: std::ops::RangeInclusive<u64> = 6..=10;
 const MIN_GAPS: usize = 5;
 
 /// Places in a text where a digit or symbol may stand for a letter, before that is looked into.
-const MIN_LEET: usize = 3;
+const MIN_LEET: u32 = 3;
 
 /// What a text may have in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,16 +64,16 @@ impl Features {
     pub fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-        let mut pass = Pass::default();
-        for (index, block) in blocks.iter().enumerate() {
-            pass.step(block, bytes, index * BLOCK);
-        }
-        if !rest.is_empty() {
-            // Blanks end every run and are nobody's neighbour, so they add no feature that the text
-            // has not, but for separators.
+        // Blanks after the end break every run and are nobody's neighbour: they add no feature that
+        // the text has not, but for separators.
+        let last = (!rest.is_empty()).then(|| {
             let mut block = [b' '; BLOCK];
             block[..rest.len()].copy_from_slice(rest);
-            pass.step(&block, bytes, blocks.len() * BLOCK);
+            block
+        });
+        let mut pass = Pass::default();
+        for (index, block) in blocks.iter().chain(&last).enumerate() {
+            pass.step(block, bytes, index * BLOCK);
         }
         pass.end()
     }
@@ -184,7 +184,7 @@ struct Pass {
     seen: Counts,
     /// The block before.
     before: Counts,
-    leet: usize,
+    leet: u32,
 }
 
 impl Pass {
@@ -246,19 +246,24 @@ fn is_spaced(half: &[u8; HALF]) -> bool {
 }
 
 /// Places of the block where a digit or symbol may stand for a letter.
-fn leet_places(block: &[u8; BLOCK], text: &[u8], at: usize) -> usize {
+fn leet_places(block: &[u8; BLOCK], text: &[u8], at: usize) -> u32 {
     let is_letter = |at: Option<usize>| {
-        at.and_then(|at| text.get(at))
-            .is_some_and(u8::is_ascii_alphabetic)
+        let byte = at.and_then(|at| text.get(at));
+        u32::from(byte.is_some_and(u8::is_ascii_alphabetic))
     };
-    let places = block.iter().enumerate().filter(|(offset, byte)| {
-        let at = at + offset;
-        match **byte {
-            b'!' => is_letter(Some(at + 1)),
-            byte => is_leet(byte) && (is_letter(Some(at + 1)) || is_letter(at.checked_sub(1))),
-        }
-    });
-    places.count()
+    let letters = mask(block, |b| b.is_ascii_alphabetic());
+    let before = letters << 1 | is_letter(at.checked_sub(1));
+    let after = letters >> 1 | is_letter(Some(at + BLOCK)) << (BLOCK - 1);
+    let leet = mask(block, is_leet) & (before | after);
+    let bang = mask(block, |b| b == b'!') & after;
+    (leet | bang).count_ones()
+}
+
+/// A bit for each byte that is so. Not inlined, because only so does the compiler see a vector here.
+#[inline(never)]
+fn mask(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u32 {
+    let bits = block.iter().enumerate();
+    bits.fold(0, |bits, (i, b)| bits | u32::from(is(*b)) << i)
 }
 
 const fn is_separator(b: u8) -> bool {

@@ -6,16 +6,30 @@ use super::map::Rewrite;
 
 /// The text with every character folded, if that changes it.
 pub(super) fn fold(text: &str) -> Option<Rewrite<'_>> {
-    let first = text.char_indices().find(|(_, c)| !is_plain(*c))?.0;
-    let mut rewrite = Rewrite::whole(text);
-    for (at, c) in text[first..].char_indices() {
-        if !is_plain(c) {
-            let folded = fold_char(c);
-            let at = first + at;
-            rewrite.replace(at..at + c.len_utf8(), folded.as_str());
+    let mut rewrite = None;
+    let mut at = 0;
+    while let Some(offset) = text.as_bytes()[at..]
+        .iter()
+        .position(|b| !is_plain_ascii(*b))
+    {
+        at += offset;
+        let Some(c) = text[at..].chars().next() else {
+            break;
+        };
+        let end = at + c.len_utf8();
+        if let Some(folded) = fold_char(c) {
+            rewrite
+                .get_or_insert_with(|| Rewrite::whole(text))
+                .replace(at..end, folded.as_str());
         }
+        at = end;
     }
-    Some(rewrite)
+    rewrite
+}
+
+#[inline]
+fn is_plain_ascii(b: u8) -> bool {
+    matches!(b, b'\t'..=b'\r' | b' '..=b'~')
 }
 
 /// Up to eight bytes.
@@ -47,30 +61,29 @@ impl Folded {
     }
 }
 
-/// Whether the folding of a character is the character.
+/// Letters of most languages: Latin, Greek, Cyrillic, Arabic, the scripts of India, and those of
+/// China, Japan and Korea. They are never folded; the others are looked up.
 #[inline]
-fn is_plain(c: char) -> bool {
-    if c.is_ascii() {
-        return matches!(c, '\t'..='\r' | ' '..='~');
-    }
-    // Letters of most languages: Latin, Greek, Cyrillic, Arabic, the scripts of India, and those of
-    // China, Japan and Korea. The rest is looked up.
-    let ordinary = matches!(c,
+fn is_ordinary(c: char) -> bool {
+    matches!(c,
         '\u{c0}'..='\u{131}' | '\u{134}'..='\u{13e}' | '\u{141}'..='\u{148}'
         | '\u{14a}'..='\u{17e}' | '\u{370}'..='\u{482}' | '\u{48a}'..='\u{61b}'
         | '\u{61d}'..='\u{115e}' | '\u{1e00}'..='\u{1e99}' | '\u{1ea0}'..='\u{1eff}'
         | '\u{2013}'..='\u{201f}' | '\u{3000}'..='\u{3163}' | '\u{3400}'..='\u{a700}'
-        | '\u{ac00}'..='\u{fa6d}');
-    ordinary || is_kept(c) || (!is_dropped(c) && fold_visible(c).as_str().chars().eq([c]))
+        | '\u{ac00}'..='\u{fa6d}')
 }
 
-fn fold_char(c: char) -> Folded {
+/// What a character folds to, if not to itself.
+fn fold_char(c: char) -> Option<Folded> {
+    if is_ordinary(c) || is_kept(c) {
+        return None;
+    }
     match c {
         // Tag characters carry ASCII that nobody sees.
-        '\u{e0020}'..='\u{e007e}' => Folded::of(low_byte(c, 0xe0000)),
+        '\u{e0020}'..='\u{e007e}' => Some(Folded::of(low_byte(c, 0xe0000))),
         // So do variation selectors, by their number.
-        '\u{e0110}'..='\u{e016e}' => Folded::of(low_byte(c, 0xe00f0)),
-        _ if is_dropped(c) => Folded::NOTHING,
+        '\u{e0110}'..='\u{e016e}' => Some(Folded::of(low_byte(c, 0xe00f0))),
+        _ if is_dropped(c) => Some(Folded::NOTHING),
         _ => fold_visible(c),
     }
 }
@@ -117,17 +130,19 @@ fn is_dropped(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-fn fold_visible(c: char) -> Folded {
-    match c {
+fn fold_visible(c: char) -> Option<Folded> {
+    let plain = match c {
+        '\u{ff01}'..='\u{ff5e}' => low_byte(c, 0xfee0),
         // Letters on dark discs and squares, and the letters of flags, have no other form.
-        '\u{1f150}'..='\u{1f169}' => Folded::of(letter(c, 0x1f150)),
-        '\u{1f170}'..='\u{1f189}' => Folded::of(letter(c, 0x1f170)),
-        '\u{1f1e6}'..='\u{1f1ff}' => Folded::of(letter(c, 0x1f1e6)),
+        '\u{1f150}'..='\u{1f169}' => letter(c, 0x1f150),
+        '\u{1f170}'..='\u{1f189}' => letter(c, 0x1f170),
+        '\u{1f1e6}'..='\u{1f1ff}' => letter(c, 0x1f1e6),
         _ => match symbol(c) {
-            Some(plain) => Folded::of(plain),
-            None => compatible(c),
+            Some(plain) => plain,
+            None => return compatible(c),
         },
-    }
+    };
+    Some(Folded::of(plain))
 }
 
 /// Symbols that are one plain character to a reader.
@@ -175,7 +190,7 @@ fn symbol(c: char) -> Option<char> {
 
 /// The compatibility form, if it is ASCII, or a letter in a mathematical style. Other scripts keep
 /// theirs: nothing is hidden by them.
-fn compatible(c: char) -> Folded {
+fn compatible(c: char) -> Option<Folded> {
     let enclosed = matches!(c, '\u{2460}'..='\u{24ff}' | '\u{1f100}'..='\u{1f12f}');
     let styled = matches!(c, '\u{1d400}'..='\u{1d7ff}');
     let mut folded = Folded::NOTHING;
@@ -187,11 +202,7 @@ fn compatible(c: char) -> Folded {
         plain &= part.is_ascii() || styled;
         folded.push(part);
     });
-    if plain && folded.len > 0 {
-        folded
-    } else {
-        Folded::of(c)
-    }
+    (plain && folded.len > 0 && !folded.as_str().chars().eq([c])).then_some(folded)
 }
 
 /// Whether the character is a letter with marks in one.

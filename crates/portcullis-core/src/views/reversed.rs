@@ -58,7 +58,7 @@ fn is_end(c: char) -> bool {
 
 fn is_turned(c: char) -> bool {
     // The dotless `ı` is a letter of Turkish.
-    !c.is_ascii() && c != 'ı' && turn(c) != c
+    matches!(c, '\u{180}'..='\u{2af}' | 'ᴉ') && turn(c) != c
 }
 
 /// The letter that a letter turned upside down is.

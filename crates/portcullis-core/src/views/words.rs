@@ -28,19 +28,26 @@ const MIN_MARKED: usize = 3;
 
 /// The text with the letters that its words stand for, in every way that they can be read.
 pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrite<'_>, Disguise)> {
-    let leet = features.contains(Features::LEET) && leet_places(text) >= MIN_LEET;
-    if !leet && !features.contains(Features::NON_ASCII) {
-        return Vec::new();
+    let mut suspects = Vec::new();
+    let mut places = 0;
+    for span in words(text) {
+        let word = text[span.clone()].as_bytes();
+        if !word.is_ascii() {
+            suspects.push(span);
+        } else if features.contains(Features::LEET) && is_leet_word(text, &span) {
+            places += leet_places(word);
+            suspects.push(span);
+        }
     }
+    let leet = places >= MIN_LEET;
+    let ones = [Ones::Guess, Ones::I, Ones::L];
     let mut readings = Vec::new();
-    let mut ambiguous = false;
-    let first = read(text, leet.then_some(Ones::Guess), limit, &mut ambiguous);
-    if let Some(first) = first {
-        readings.push(first);
-        if ambiguous {
-            for ones in [Ones::I, Ones::L] {
-                readings.extend(read(text, Some(ones), limit, &mut ambiguous));
-            }
+    for ones in ones {
+        let reading = read(text, &suspects, leet.then_some(ones), limit);
+        let ambiguous = reading.as_ref().is_some_and(|reading| reading.ambiguous);
+        readings.extend(reading.map(|reading| (reading.rewrite, reading.disguise)));
+        if !ambiguous {
+            break;
         }
     }
     readings
@@ -87,28 +94,42 @@ enum Ones {
     L,
 }
 
+struct Reading<'a> {
+    rewrite: Rewrite<'a>,
+    disguise: Disguise,
+    /// Whether a `1` or `!` was read, that could be read in another way.
+    ambiguous: bool,
+}
+
 fn read<'a>(
     text: &'a str,
+    suspects: &[Range<usize>],
     leet: Option<Ones>,
     limit: usize,
-    ambiguous: &mut bool,
-) -> Option<(Rewrite<'a>, Disguise)> {
+) -> Option<Reading<'a>> {
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut disguise = None;
-    for span in words(text) {
+    let mut ambiguous = false;
+    for span in suspects {
         if rewrite.is_full() {
             break;
         }
         let word = &text[span.clone()];
-        if let Some(ones) = leet.filter(|_| is_leet_word(text, &span)) {
+        if !word.is_ascii() {
+            if replace_lookalikes(&mut rewrite, word, span.start) {
+                disguise = disguise.or(Some(Disguise::Lookalikes));
+            }
+        } else if let Some(ones) = leet {
             disguise = Some(Disguise::Leet);
-            *ambiguous |= word.contains(['1', '!']);
+            ambiguous |= word.contains(['1', '!']);
             replace_leet(&mut rewrite, word, span.start, ones);
-        } else if !word.is_ascii() && replace_lookalikes(&mut rewrite, word, span.start) {
-            disguise = disguise.or(Some(Disguise::Lookalikes));
         }
     }
-    Some((rewrite, disguise?))
+    Some(Reading {
+        rewrite,
+        disguise: disguise?,
+        ambiguous,
+    })
 }
 
 /// The words of a text, with the symbols that may stand for letters.
@@ -122,27 +143,29 @@ fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
+/// Outside ASCII this is generous: what is no letter has no lookalike either.
+#[inline]
 fn is_wordy(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '@' | '$' | '!')
+    match c {
+        '\0'..='\x7f' => c.is_ascii_alphanumeric() || matches!(c, '@' | '$' | '!'),
+        '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{2bff}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'.. => {
+            false
+        }
+        _ => true,
+    }
 }
 
 /// Replaces the letters of other scripts, if the word is not simply in another script, and marked
 /// letters, if too many are. Whether it did.
 fn replace_lookalikes(rewrite: &mut Rewrite<'_>, word: &str, at: usize) -> bool {
-    let (mut vowels, mut marked, mut alike) = (0, 0, false);
-    let mut scripts = Scripts::default();
+    let mut vowels = false;
+    let mut scripts = 0u8;
     for c in word.chars() {
-        vowels += usize::from("aeiouAEIOU".contains(c));
-        scripts.latin |= c.is_ascii_alphabetic();
-        if lookalike(c).is_some() {
-            alike = true;
-            scripts.add(c);
-        } else if unmarked(c).is_some() {
-            marked += 1;
-        }
+        scripts |= script(c);
+        vowels |= matches!(c, 'a' | 'e' | 'i' | 'o' | 'u' | 'A' | 'E' | 'I' | 'O' | 'U');
     }
-    let alike = alike && scripts.are_mixed();
-    let marked = marked >= MIN_MARKED && vowels == 0;
+    let alike = scripts.count_ones() > 1;
+    let marked = !vowels && word.chars().filter_map(unmarked).count() >= MIN_MARKED;
     if !alike && !marked {
         return false;
     }
@@ -160,27 +183,18 @@ fn replace_lookalikes(rewrite: &mut Rewrite<'_>, word: &str, at: usize) -> bool 
     changed
 }
 
-/// The scripts of a word, as far as their letters look like Latin ones.
-#[derive(Default)]
-struct Scripts {
-    latin: bool,
-    others: u8,
-}
-
-impl Scripts {
-    fn add(&mut self, c: char) {
-        self.others |= match c {
-            '\u{370}'..='\u{3ff}' => 1,
-            '\u{400}'..='\u{52f}' => 2,
-            '\u{530}'..='\u{58f}' => 4,
-            '\u{13a0}'..='\u{13ff}' | '\u{ab70}'..='\u{abbf}' => 8,
-            // Latin itself, and what is never a word's own script: alone it disguises nothing.
-            _ => 16,
-        };
-    }
-
-    fn are_mixed(&self) -> bool {
-        self.latin || self.others.count_ones() > 1
+/// A bit for the script of a letter, if the script has letters that look like those of others.
+fn script(c: char) -> u8 {
+    match c {
+        'A'..='Z' | 'a'..='z' => 1,
+        '\u{370}'..='\u{3ff}' => 1 << 1,
+        '\u{400}'..='\u{52f}' => 1 << 2,
+        '\u{530}'..='\u{58f}' => 1 << 3,
+        '\u{13a0}'..='\u{13ff}' => 1 << 4,
+        // Letters that few languages write, among Latin ones.
+        'ı' | 'ĸ' | '\u{180}'..='\u{2af}' | '\u{2c60}'..='\u{2c7f}' => 1 << 5,
+        'ס' | 'ყ' | 'ჿ' | 'ꓐ' | 'ꙇ' | 'ꭇ' => 1 << 6,
+        _ => 0,
     }
 }
 
@@ -201,10 +215,7 @@ fn unmarked(c: char) -> Option<char> {
 /// The ASCII letter that a letter looks like. Letters that a language writes among ASCII ones, such as
 /// `ø`, are not here; the dotless `ı` is, because it passes for an `i` everywhere else.
 fn lookalike(c: char) -> Option<char> {
-    if c.is_ascii()
-        || ('\u{ac00}'..='\u{d7ff}').contains(&c)
-        || ('\u{3000}'..='\u{a4cf}').contains(&c)
-    {
+    if c.is_ascii() || script(c) == 0 {
         return None;
     }
     lower_lookalike(c).or_else(|| upper_lookalike(c))
@@ -217,7 +228,7 @@ fn lower_lookalike(c: char) -> Option<char> {
         'с' | 'ϲ' | 'ƈ' | 'ȼ' | 'ҫ' => 'c',
         'ԁ' | 'ɗ' | 'ɖ' | 'ժ' | 'ԃ' => 'd',
         'е' | 'ε' | 'є' | 'ҽ' | 'ɛ' | 'ә' | 'ɘ' | 'э' => 'e',
-        'ƒ' | 'ғ' | 'ք' | 'ẝ' => 'f',
+        'ƒ' | 'ғ' | 'ք' => 'f',
         'ɡ' | 'ց' | 'ɠ' | 'ǥ' | 'ԍ' => 'g',
         'һ' | 'հ' | 'ћ' | 'ђ' | 'н' | 'ɦ' | 'ի' => 'h',
         'і' | 'ι' | 'ı' | 'ɩ' | 'ɨ' | 'ї' | 'ΐ' | 'ϊ' | 'ί' | 'ꙇ' => 'i',
@@ -274,52 +285,51 @@ fn upper_lookalike(c: char) -> Option<char> {
     })
 }
 
-/// How often a digit or symbol plainly stands for a letter: between letters, or at the start of
-/// a word with three.
-fn leet_places(text: &str) -> usize {
-    words(text)
-        .filter(|span| is_leet_word(text, span))
-        .map(|span| {
-            let word = &text.as_bytes()[span];
-            if word.len() >= MIN_HEX && word.iter().all(u8::is_ascii_hexdigit) {
-                return 0;
-            }
-            let letters = word.iter().filter(|b| b.is_ascii_alphabetic()).count();
-            let letter = |at: usize| word.get(at).is_some_and(u8::is_ascii_alphabetic);
-            (0..word.len())
-                .filter(|at| leet(word[*at]).is_some() && letter(at + 1))
-                .filter(|at| match at.checked_sub(1) {
-                    None => word[0].is_ascii_digit() && letters >= 3,
-                    Some(_) => word[..*at].iter().any(u8::is_ascii_alphabetic),
-                })
-                .count()
-        })
-        .sum()
+/// How often a digit or symbol plainly stands for a letter: between letters, or at the start of a
+/// word with three.
+fn leet_places(word: &[u8]) -> usize {
+    if word.len() >= MIN_HEX && word.iter().all(u8::is_ascii_hexdigit) {
+        return 0;
+    }
+    let letters = word.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let mut after_letter = false;
+    let mut places = 0;
+    for (at, byte) in word.iter().enumerate() {
+        let before_letter = word.get(at + 1).is_some_and(u8::is_ascii_alphabetic);
+        let starts = at == 0 && byte.is_ascii_digit() && letters >= 3;
+        let stands = leet(*byte).is_some() && before_letter && (after_letter || starts);
+        places += usize::from(stands);
+        after_letter |= byte.is_ascii_alphabetic();
+    }
+    places
 }
 
 /// Whether a word can be one with digits for letters, and not a number, a name or an address.
 fn is_leet_word(text: &str, span: &Range<usize>) -> bool {
     let word = text[span.clone()].as_bytes();
-    if word.len() > MAX_LEET_WORD || !word.is_ascii() {
+    if word.len() > MAX_LEET_WORD {
         return false;
     }
-    let letters = word.iter().filter(|b| b.is_ascii_alphabetic()).count();
-    let digits = word.iter().filter(|b| b.is_ascii_digit()).count();
-    let run = word
-        .chunk_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit())
-        .map(<[u8]>::len)
-        .max();
+    let (mut letters, mut digits, mut run, mut stand) = (0, 0, 0, false);
+    let (mut longest, mut hex, mut at_sign) = (0, true, false);
+    for byte in word {
+        letters += usize::from(byte.is_ascii_alphabetic());
+        stand |= leet(*byte).is_some();
+        hex &= byte.is_ascii_hexdigit();
+        at_sign |= *byte == b'@';
+        if byte.is_ascii_digit() {
+            digits += 1;
+            run += 1;
+            longest = longest.max(run);
+        } else {
+            run = 0;
+        }
+    }
+    let number =
+        longest > MAX_LEET_RUN || digits > 2 * letters || (hex && word.len() >= 2 * MIN_HEX);
     let after = &text.as_bytes()[span.end..];
-    let address = word.contains(&b'@')
-        && after.first() == Some(&b'.')
-        && after.get(1).is_some_and(u8::is_ascii_alphanumeric);
-    let hex = word.len() >= 2 * MIN_HEX && word.iter().all(u8::is_ascii_hexdigit);
-    letters > 0
-        && word.iter().any(|b| leet(*b).is_some())
-        && digits <= 2 * letters
-        && run <= Some(MAX_LEET_RUN)
-        && !address
-        && !hex
+    let address = at_sign && matches!(after, [b'.', next, ..] if next.is_ascii_alphanumeric());
+    letters > 0 && stand && !number && !address
 }
 
 fn replace_leet(rewrite: &mut Rewrite<'_>, word: &str, at: usize, ones: Ones) {
@@ -373,8 +383,10 @@ fn i_or_l(before: Option<char>, after: Option<char>) -> char {
         (Some(before), Some(after)) if vowel(before) => {
             !matches!(before, 'a' | 'e') || !matches!(after, 'n' | 't' | 'd' | 'r' | 'm' | 's')
         }
+        // `on1y`, `rep1y`
+        (Some(_), Some('y')) => true,
         // `p1ease`, `inc1ude`; `prev1ous`, `act1on`
-        (Some(before), Some(after)) if vowel(after) || after == 'i' || after == 'y' => {
+        (Some(before), Some(after)) if vowel(after) || after == 'i' => {
             matches!(before, 'p' | 'b' | 'c' | 'f' | 'g' | 'k')
         }
         _ => false,
