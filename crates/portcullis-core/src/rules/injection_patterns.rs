@@ -1,15 +1,14 @@
 use std::borrow::Cow;
-use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use smallvec::SmallVec;
 
 use super::{
     Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
+use crate::detectors::signs::{self, Sign};
 use crate::detectors::{self, EntryPattern, Kind, Meaning};
 use crate::evaluation::Parts;
 use crate::event::EventType;
@@ -206,20 +205,6 @@ struct CompiledAttack {
     events: EventSet,
 }
 
-/// Signs of an attack add up within so many bytes.
-const NEAR: usize = 600;
-
-/// Sums of weights are compared with this much room for rounding.
-const ROUNDING: f64 = 1e-9;
-
-/// A match of a pattern: an attack, or a sign of one.
-struct Sign {
-    place: usize,
-    range: Range<usize>,
-    /// Which pattern.
-    index: usize,
-}
-
 impl InlineRule for CompiledInjection {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         if subject.is_plain() {
@@ -235,59 +220,18 @@ impl InlineRule for CompiledInjection {
                         place,
                         range,
                         index,
+                        intent: pattern.intent,
+                        weight: pattern.weight,
                     });
                 });
             }
         }
-        signs.sort_by_key(|sign| (sign.place, sign.range.start));
-        let mut parts = vec![None; signs.len()];
-        for from in 0..signs.len() {
-            self.combine(&signs[from..], &mut parts[from..]);
-        }
+        let parts = signs::add_up(&mut signs);
         Ok(self.judge(subject, &signs, &parts))
     }
 }
 
 impl CompiledInjection {
-    /// Whether the first of these signs is an attack, alone or with what stands near it; if so, notes
-    /// for each that is part of it what it is trying to do.
-    fn combine(&self, signs: &[Sign], parts: &mut [Option<JailbreakIntent>]) {
-        let first = &self.patterns[signs[0].index];
-        if first.weight >= 1.0 {
-            note(&mut parts[0], first.intent);
-            return;
-        }
-        let near = |sign: &Sign| {
-            sign.place == signs[0].place && sign.range.start - signs[0].range.start <= NEAR
-        };
-        let mut seen: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut shares = [0.0; JailbreakIntent::ATTACKS.len()];
-        let len = signs.iter().take_while(|sign| near(sign)).count();
-        for sign in &signs[..len] {
-            let pattern = &self.patterns[sign.index];
-            if pattern.weight < 1.0 && !seen.contains(&sign.index) {
-                seen.push(sign.index);
-                let intents = JailbreakIntent::ATTACKS.iter().zip(&mut shares);
-                for (_, share) in intents.filter(|(intent, _)| **intent == pattern.intent) {
-                    *share += pattern.weight;
-                }
-            }
-        }
-        if shares.iter().sum::<f64>() < 1.0 - ROUNDING {
-            return;
-        }
-        let largest = JailbreakIntent::ATTACKS
-            .into_iter()
-            .zip(shares)
-            .max_by(|(_, a), (_, b)| a.total_cmp(b));
-        if let Some((intent, _)) = largest {
-            let members = signs[..len].iter().zip(parts);
-            for (_, part) in members.filter(|(sign, _)| self.patterns[sign.index].weight < 1.0) {
-                note(part, intent);
-            }
-        }
-    }
-
     /// The strongest action decides, then the first pattern in the list, then its first match.
     fn judge(
         &self,
@@ -347,12 +291,5 @@ impl CompiledInjection {
             .with_severity(Severity::Critical)
             .with_confidence(1.0)
             .with_effects(intent.default_effects().iter().copied())
-    }
-}
-
-/// A sign can be part of several attacks; the strongest action counts.
-fn note(part: &mut Option<JailbreakIntent>, intent: JailbreakIntent) {
-    if part.is_none_or(|known| known.default_action() < intent.default_action()) {
-        *part = Some(intent);
     }
 }
