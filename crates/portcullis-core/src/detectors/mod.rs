@@ -43,6 +43,25 @@ impl Kind {
         matches!(self, Self::Injection | Self::Signals)
     }
 
+    /// What an entry of this kind calls the thing it finds, in data files.
+    pub const fn meaning_key(self) -> &'static str {
+        match self {
+            Self::Secrets | Self::Pii => "entity",
+            Self::Injection => "intent",
+            Self::Signals => "signal",
+        }
+    }
+
+    /// What an entry of this kind calls its origin, in data files.
+    pub const fn origin_key(self) -> &'static str {
+        match self {
+            Self::Secrets => "provider",
+            Self::Pii => "region",
+            Self::Injection => "language",
+            Self::Signals => "origin",
+        }
+    }
+
     /// The folder's name.
     pub const fn as_str(self) -> &'static str {
         match self {

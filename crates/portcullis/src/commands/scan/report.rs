@@ -5,7 +5,6 @@ use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use portcullis_core::Severity;
-use portcullis_core::detectors::Kind;
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -179,7 +178,7 @@ impl Tally {
             (true, None) => "nothing found".to_owned(),
             (false, None) => findings.join(", "),
         };
-        let rest: String = [
+        let rest = [
             (self.known, "in the baseline"),
             (self.allowed, "allowed"),
             (self.binary, "binary skipped"),
@@ -188,11 +187,13 @@ impl Tally {
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("; {count} {what}"))
-        .collect();
+        .fold(String::new(), |rest, (count, what)| {
+            format!("{rest}; {count} {what}")
+        });
         anstream::eprintln!(
-            "{} files, {} in {:.2} s: {BOLD}{findings}{BOLD:#}{rest}",
+            "{} {}, {} in {:.2} s: {BOLD}{findings}{BOLD:#}{rest}",
             self.files,
+            if self.files == 1 { "file" } else { "files" },
             indicatif::BinaryBytes(self.bytes),
             elapsed.as_secs_f64(),
         );
@@ -203,7 +204,7 @@ fn to_text(target: &Target, one: &Located<'_>) -> String {
     let finding = &one.finding;
     let style = severity_style(finding.severity);
     let origin = finding.origin.map(|origin| format!(" ({origin})"));
-    let mut text = format!(
+    let head = format!(
         "{BOLD}{}:{}:{}{BOLD:#}  {style}{}{style:#}  {}{}  {DIM}{}{DIM:#}\n",
         plain(&target.name()),
         one.start.line,
@@ -213,29 +214,25 @@ fn to_text(target: &Target, one: &Located<'_>) -> String {
         origin.unwrap_or_default(),
         one.rule_id(),
     );
-    if let Some(excerpt) = &one.excerpt {
-        let blank = " ".repeat(excerpt.marked.start);
-        let carets = "^".repeat(excerpt.marked.len());
-        text.push_str(&format!(
-            "  {}\n  {blank}{style}{carets}{style:#}\n",
-            excerpt.text
-        ));
-    }
-    text
+    let Some(excerpt) = &one.excerpt else {
+        return head;
+    };
+    let blank = " ".repeat(excerpt.marked.start);
+    let carets = "^".repeat(excerpt.marked.len());
+    format!(
+        "{head}  {}\n  {blank}{style}{carets}{style:#}\n",
+        excerpt.text
+    )
 }
 
 fn to_json(target: &Target, one: &Located<'_>) -> Value {
     let finding = &one.finding;
-    let what = match finding.kind {
-        Kind::Injection => "intent",
-        _ => "entity",
-    };
     json!({
         "path": target.name(),
         "line": one.start.line, "column": one.start.column,
         "end_line": one.end.line, "end_column": one.end.column,
         "kind": finding.kind.as_str(), "family": finding.family, "id": finding.id,
-        what: finding.what, "severity": finding.severity, "origin": finding.origin,
+        finding.kind.meaning_key(): finding.what, "severity": finding.severity, "origin": finding.origin,
         "fingerprint": one.fingerprint,
     })
 }
