@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::detectors::{self, Entry, Family, Kind};
 use crate::error_code::ErrorCode;
 use crate::rules::BUILT_IN;
 
@@ -41,4 +42,78 @@ pub fn error_codes_page() -> String {
         let _ = writeln!(page, "| `{code}` | {meaning} | {retryable} |");
     }
     page
+}
+
+/// `docs/detectors.md`: what every built-in family looks for.
+pub fn detectors_page() -> String {
+    // A family that cannot be read is a failed test, and has nothing to show here.
+    let families: Vec<(Kind, Family)> = detectors::all()
+        .filter_map(|(kind, family)| Some((kind, family.ok()?)))
+        .collect();
+    let of_kind = |kind| families.iter().filter(move |(known, _)| *known == kind);
+    let mut page = format!("{HEADER}# Detectors\n\n");
+    page.push_str("What the pattern rules and `portcullis scan` look for. ");
+    page.push_str(
+        "`portcullis rule explain ID` prints an entry with its pattern and examples.\n\n",
+    );
+    page.push_str("| kind | families | entries |\n|---|---|---|\n");
+    for kind in Kind::ALL {
+        let names: Vec<&str> = of_kind(kind).map(|(_, family)| &*family.name).collect();
+        let entries: usize = of_kind(kind).map(|(_, family)| family.entries.len()).sum();
+        if entries > 0 {
+            let (name, names) = (kind.as_str(), names.join(", "));
+            let _ = writeln!(page, "| [{name}](#{name}) | {names} | {entries} |");
+        }
+    }
+    for kind in Kind::ALL {
+        if of_kind(kind).next().is_some() {
+            let _ = write!(page, "\n## {}\n", kind.as_str());
+        }
+        for (_, family) in of_kind(kind) {
+            family_section(kind, family, &mut page);
+        }
+    }
+    page
+}
+
+fn family_section(kind: Kind, family: &Family, page: &mut String) {
+    let _ = write!(
+        page,
+        "\n### {}/{}\n\n{} {} entries.\n\n| id | {} | {} | severity | checks |\n|---|---|---|---|---|\n",
+        kind.as_str(),
+        family.name,
+        family.about.trim(),
+        family.entries.len(),
+        kind.meaning_key(),
+        kind.origin_key(),
+    );
+    for entry in &family.entries {
+        let _ = writeln!(
+            page,
+            "| `{}` | `{}` | {} | {} | {} |",
+            entry.id,
+            entry.meaning.name(),
+            entry.origin.as_deref().unwrap_or("–").replace('|', "\\|"),
+            entry.severity.as_str(),
+            conditions(entry),
+        );
+    }
+}
+
+/// What must hold besides the pattern.
+fn conditions(entry: &Entry) -> String {
+    let weight = match entry.meaning {
+        detectors::Meaning::Attack { weight, .. } if weight < 1.0 => {
+            Some(format!("a sign, weight {weight}"))
+        }
+        _ => None,
+    };
+    let requires = entry.pattern.requires.map(|one| one.as_str().to_owned());
+    let checks = entry.pattern.checks.iter().map(ToString::to_string);
+    let all: Vec<String> = weight.into_iter().chain(requires).chain(checks).collect();
+    if all.is_empty() {
+        "–".to_owned()
+    } else {
+        all.join(", ")
+    }
 }

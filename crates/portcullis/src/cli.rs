@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use portcullis_core::Severity;
+use portcullis_core::detectors::Kind;
 
 /// The gate between AI agents and the world.
 ///
@@ -16,6 +19,7 @@ use clap_complete::Shell;
                   3 something needed is unavailable.\n\n\
                   Examples:\n  \
                   portcullis eval --format text examples/events.ndjson\n  \
+                  portcullis scan .\n  \
                   portcullis policy lint my-policy.yaml"
 )]
 pub(crate) struct Cli {
@@ -27,10 +31,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Judge events, one JSON object a line.
     Eval(EvalArgs),
+    /// Find secrets, personal data and injected instructions in files.
+    Scan(ScanArgs),
     /// Check, test, explain and compare policy packs.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Look up the built-in rules.
+    /// Look up the built-in rules and detectors.
     #[command(subcommand)]
     Rule(RuleCommand),
     /// Print a completion script for your shell.
@@ -51,9 +57,9 @@ pub(crate) enum PolicyCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuleCommand {
-    /// List the built-in rules.
+    /// List the built-in rules, or what their detectors look for.
     List(RuleListArgs),
-    /// Print a rule's reference page.
+    /// Print a rule's reference page, or what a detector looks for.
     Explain(RuleExplainArgs),
 }
 
@@ -104,6 +110,96 @@ pub(crate) struct EvalArgs {
     /// Refuse longer lines.
     #[arg(long, value_name = "N", default_value_t = 8 << 20)]
     pub(crate) max_line_bytes: usize,
+}
+
+/// How to print findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScanFormat {
+    /// For people.
+    Text,
+    /// One finding a line, without its value.
+    Json,
+    /// SARIF 2.1.0, for code hosts and editors.
+    Sarif,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A line with `portcullis:allow`, or `portcullis:allow ENTRY-ID`, is not reported. No value is \
+                  ever printed whole.\n\n\
+                  Exit codes: 0 nothing found, 1 findings, 2 wrong usage or a file that could not be \
+                  scanned; the others are scanned all the same.\n\n\
+                  Examples:\n  \
+                  portcullis scan .\n  \
+                  portcullis scan --kind secrets,pii --min-severity high src docs\n  \
+                  portcullis scan --format sarif --output portcullis.sarif --exit-zero .\n  \
+                  git diff --cached | portcullis scan"
+)]
+pub(crate) struct ScanArgs {
+    /// Files, and folders with all that is in them; `-` or nothing for standard input.
+    pub(crate) paths: Vec<PathBuf>,
+    /// What to look for: `secrets`, `injection`, `pii`. Personal data is in most files for good
+    /// reason, so it has to be asked for. [default: secrets,injection]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', hide_possible_values = true, value_parser = kind(&FOUND))]
+    pub(crate) kind: Vec<Kind>,
+    /// Only these detector families, such as `secrets/rfc`; of any kind, unless --kind says which.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) family: Vec<String>,
+    /// Report nothing milder.
+    #[arg(long, value_name = "SEVERITY", default_value = "low", value_parser = severity())]
+    pub(crate) min_severity: Severity,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = ScanFormat::Text)]
+    pub(crate) format: ScanFormat,
+    /// Write there instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Leave out paths that match, as in a .gitignore; can be given more than once.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+    /// Refuse larger files.
+    #[arg(long, value_name = "N", default_value_t = 10 << 20)]
+    pub(crate) max_file_bytes: u64,
+    /// Scan what .gitignore and .ignore files leave out.
+    #[arg(long)]
+    pub(crate) no_ignore: bool,
+    /// Scan hidden files and folders too, but for .git.
+    #[arg(long)]
+    pub(crate) hidden: bool,
+    /// Report what `portcullis:allow` lets pass: for files that somebody else wrote.
+    #[arg(long)]
+    pub(crate) no_allow: bool,
+    /// Findings that are known and not reported.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+    /// Write all findings to the baseline instead of reporting them.
+    #[arg(long, requires = "baseline", conflicts_with = "output")]
+    pub(crate) write_baseline: bool,
+    /// Findings are no failure.
+    #[arg(long)]
+    pub(crate) exit_zero: bool,
+    /// Show no progress on the terminal.
+    #[arg(long)]
+    pub(crate) no_progress: bool,
+}
+
+/// The kinds that files are scanned for.
+pub(crate) const FOUND: [Kind; 3] = [Kind::Secrets, Kind::Injection, Kind::Pii];
+
+fn kind(kinds: &'static [Kind]) -> impl TypedValueParser<Value = Kind> {
+    let names = kinds.iter().map(|kind| kind.as_str());
+    PossibleValuesParser::new(names).try_map(|name| {
+        let mut all = Kind::ALL.into_iter();
+        all.find(|kind| kind.as_str() == name).ok_or("no such kind")
+    })
+}
+
+fn severity() -> impl TypedValueParser<Value = Severity> {
+    PossibleValuesParser::new(Severity::ALL.map(Severity::as_str)).try_map(|name| {
+        let mut all = Severity::ALL.into_iter();
+        all.find(|severity| severity.as_str() == name)
+            .ok_or("no such severity")
+    })
 }
 
 #[derive(Debug, Args)]
@@ -183,17 +279,27 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  portcullis rule list")]
+#[command(after_help = "Examples:\n  \
+                        portcullis rule list\n  \
+                        portcullis rule list --detectors --kind secrets")]
 pub(crate) struct RuleListArgs {
+    /// List what the detectors look for instead.
+    #[arg(long)]
+    pub(crate) detectors: bool,
+    /// Only detectors of these kinds.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', requires = "detectors", value_parser = kind(&Kind::ALL))]
+    pub(crate) kind: Vec<Kind>,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  portcullis rule explain expression")]
+#[command(after_help = "Examples:\n  \
+                        portcullis rule explain expression\n  \
+                        portcullis rule explain secrets/aws-access-key")]
 pub(crate) struct RuleExplainArgs {
-    /// The rule.
+    /// The rule, or a detector: its id, or KIND/ID, FAMILY/ID or KIND/FAMILY/ID.
     pub(crate) id: String,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -15,6 +15,7 @@ use output::Failure;
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Eval(args) => commands::eval::run(&args),
+        Command::Scan(args) => commands::scan::run(&args),
         Command::Policy(PolicyCommand::Lint(args)) => commands::policy_lint::run(&args),
         Command::Policy(PolicyCommand::Test(args)) => commands::policy_test::run(&args),
         Command::Policy(PolicyCommand::Explain(args)) => commands::policy_explain::run(&args),

@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use portcullis_core::Action;
+use portcullis_core::{Action, Severity};
 use portcullis_runtime::LoadError;
 
 /// What a command answers.
@@ -104,6 +104,16 @@ pub(crate) fn style(action: Action) -> Style {
         Action::Retry => AnsiColor::Blue.on_default(),
         Action::Pause => AnsiColor::Yellow.on_default(),
         Action::Stop => BOLD_RED,
+    }
+}
+
+/// How a severity is shown.
+pub(crate) fn severity_style(severity: Severity) -> Style {
+    match severity {
+        Severity::Low => DIM,
+        Severity::Medium => AnsiColor::Yellow.on_default(),
+        Severity::High => RED,
+        Severity::Critical => BOLD_RED,
     }
 }
 

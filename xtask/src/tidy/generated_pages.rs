@@ -6,11 +6,12 @@ use portcullis_core::reference;
 use super::Finding;
 
 /// Every generated page: its path and what it must say.
-pub(crate) fn all() -> [(&'static str, String); 2] {
+pub(crate) fn all() -> [(&'static str, String); 3] {
     let error_codes = reference::error_codes_page();
     [
         ("docs/rules.md", reference::rules_page()),
         ("docs/error-codes.md", error_codes),
+        ("docs/detectors.md", reference::detectors_page()),
     ]
 }
 

@@ -5,12 +5,15 @@
 //! tests.
 
 mod checks;
+mod finder;
+pub(crate) mod signs;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 pub use checks::{Check, names as check_names};
+pub use finder::{Finder, FinderError, Finding};
 
 use crate::decision::Severity;
 use crate::intent::JailbreakIntent;
@@ -32,9 +35,31 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Secrets, Self::Injection, Self::Pii, Self::Signals];
+
     /// Whether the patterns of this kind ignore case.
     pub const fn ignores_case(self) -> bool {
         matches!(self, Self::Injection | Self::Signals)
+    }
+
+    /// What an entry of this kind calls the thing it finds, in data files.
+    pub const fn meaning_key(self) -> &'static str {
+        match self {
+            Self::Secrets | Self::Pii => "entity",
+            Self::Injection => "intent",
+            Self::Signals => "signal",
+        }
+    }
+
+    /// What an entry of this kind calls its origin, in data files.
+    pub const fn origin_key(self) -> &'static str {
+        match self {
+            Self::Secrets => "provider",
+            Self::Pii => "region",
+            Self::Injection => "language",
+            Self::Signals => "origin",
+        }
     }
 
     /// The folder's name.
@@ -148,6 +173,25 @@ pub enum Meaning {
     RequestsSystemInfo,
     /// The text asks to lift restrictions.
     RequestsCapabilityChange,
+}
+
+impl Meaning {
+    /// The entity, intent or signal, as data files have it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Entity(entity) => entity,
+            Self::Attack { intent, .. } => intent.as_str(),
+            Self::RequestsSystemInfo => "system_info",
+            Self::RequestsCapabilityChange => "capability_change",
+        }
+    }
+}
+
+/// Every built-in family, in order.
+pub fn all() -> impl Iterator<Item = (Kind, Result<Family, Report>)> {
+    FAMILIES
+        .iter()
+        .map(|(kind, name, text)| (*kind, parse(*kind, name, text)))
 }
 
 /// The names of the families of a kind.

@@ -121,21 +121,25 @@ impl Diagnostic {
 /// "did you mean …?", or what there is to choose from.
 pub fn suggestion<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> String {
     let valid: Vec<&str> = valid.into_iter().collect();
-    let nearest = valid
-        .iter()
-        .map(|name| {
-            (
-                strsim::damerau_levenshtein(&wrong.to_lowercase(), &name.to_lowercase()),
-                name,
-            )
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
-    match nearest {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+    match nearest(wrong, valid.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
         None if valid.is_empty() => "nothing is expected here".to_owned(),
         None => format!("valid here: {}", valid.join(", ")),
     }
+}
+
+/// The valid name that is nearest, if one is near.
+pub fn nearest<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let wrong = wrong.to_lowercase();
+    valid
+        .into_iter()
+        .map(|name| {
+            let distance = strsim::damerau_levenshtein(&wrong, &name.to_lowercase());
+            (distance, name)
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
+        .map(|(_, name)| name)
 }
 
 /// Findings with the file they are about. Displays as people want to read it: place, message,

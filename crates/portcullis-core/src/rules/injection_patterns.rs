@@ -1,16 +1,15 @@
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use smallvec::SmallVec;
 
 use super::{
     Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Sight,
     Subject, documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
+use crate::detectors::signs::{self, Sign};
 use crate::detectors::{self, EntryPattern, Kind, Meaning};
 use crate::evaluation::Parts;
 use crate::event::EventType;
@@ -256,18 +255,13 @@ struct CompiledAttack {
     events: EventSet,
 }
 
-/// Signs of an attack add up within so many bytes.
-const NEAR: usize = 600;
-
-/// Sums of weights are compared with this much room for rounding.
-const ROUNDING: f64 = 1e-9;
-
-/// A match of a pattern: an attack, or a sign of one.
-struct Sign {
-    place: usize,
-    range: Range<usize>,
-    /// Which pattern.
-    index: usize,
+impl CompiledAttack {
+    /// Signs add up over a distance, and a streamed answer is let go before that; so only patterns
+    /// that decide alone judge it.
+    fn judges(&self, event_type: &EventType) -> bool {
+        let alone = self.weight >= 1.0 || *event_type != EventType::LlmStreamChunk;
+        alone && self.events.contains(event_type)
+    }
 }
 
 impl InlineRule for CompiledInjection {
@@ -279,12 +273,14 @@ impl InlineRule for CompiledInjection {
         let mut signs = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
             // The scan keeps a pattern that two rules share if either wants this event.
-            if self.judges(pattern, event_type) {
+            if pattern.judges(event_type) {
                 subject.each(pattern.id, self.sight, |place, range| {
                     signs.push(Sign {
                         place,
                         range,
                         index,
+                        intent: pattern.intent,
+                        weight: pattern.weight,
                     });
                 });
             }
@@ -292,23 +288,12 @@ impl InlineRule for CompiledInjection {
         if self.sight == Sight::All {
             self.look_unspaced(subject, &mut signs);
         }
-        signs.sort_by_key(|sign| (sign.place, sign.range.start));
-        let mut parts = vec![None; signs.len()];
-        for from in 0..signs.len() {
-            self.combine(&signs[from..], &mut parts[from..]);
-        }
+        let parts = signs::add_up(&mut signs);
         Ok(self.judge(subject, &signs, &parts))
     }
 }
 
 impl CompiledInjection {
-    /// Signs add up over a distance, and a streamed answer is let go before that; so only patterns
-    /// that decide alone judge it.
-    fn judges(&self, pattern: &CompiledAttack, event_type: &EventType) -> bool {
-        let alone = pattern.weight >= 1.0 || *event_type != EventType::LlmStreamChunk;
-        alone && pattern.events.contains(event_type)
-    }
-
     /// Texts whose letters were set apart.
     fn look_unspaced(&self, subject: &Subject<'_>, signs: &mut Vec<Sign>) {
         let event_type = &subject.input.event.event_type;
@@ -319,54 +304,18 @@ impl CompiledInjection {
             let text = view.text();
             let candidates = scanner.scan(text, event_type);
             for (id, index) in patterns {
-                if candidates.contains(*id) && self.judges(&self.patterns[*index], event_type) {
+                let pattern = &self.patterns[*index];
+                if candidates.contains(*id) && pattern.judges(event_type) {
                     scanner.find_all(*id, text, 0..text.len(), |range| {
                         signs.push(Sign {
                             place,
                             range: view.original(range),
                             index: *index,
+                            intent: pattern.intent,
+                            weight: pattern.weight,
                         });
                     });
                 }
-            }
-        }
-    }
-
-    /// Whether the first of these signs is an attack, alone or with what stands near it; if so, notes
-    /// for each that is part of it what it is trying to do.
-    fn combine(&self, signs: &[Sign], parts: &mut [Option<JailbreakIntent>]) {
-        let first = &self.patterns[signs[0].index];
-        if first.weight >= 1.0 {
-            note(&mut parts[0], first.intent);
-            return;
-        }
-        let near = |sign: &Sign| {
-            sign.place == signs[0].place && sign.range.start - signs[0].range.start <= NEAR
-        };
-        let mut seen: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut shares = [0.0; JailbreakIntent::ATTACKS.len()];
-        let len = signs.iter().take_while(|sign| near(sign)).count();
-        for sign in &signs[..len] {
-            let pattern = &self.patterns[sign.index];
-            if pattern.weight < 1.0 && !seen.contains(&sign.index) {
-                seen.push(sign.index);
-                let intents = JailbreakIntent::ATTACKS.iter().zip(&mut shares);
-                for (_, share) in intents.filter(|(intent, _)| **intent == pattern.intent) {
-                    *share += pattern.weight;
-                }
-            }
-        }
-        if shares.iter().sum::<f64>() < 1.0 - ROUNDING {
-            return;
-        }
-        let largest = JailbreakIntent::ATTACKS
-            .into_iter()
-            .zip(shares)
-            .max_by(|(_, a), (_, b)| a.total_cmp(b));
-        if let Some((intent, _)) = largest {
-            let members = signs[..len].iter().zip(parts);
-            for (_, part) in members.filter(|(sign, _)| self.patterns[sign.index].weight < 1.0) {
-                note(part, intent);
             }
         }
     }
@@ -430,12 +379,5 @@ impl CompiledInjection {
             .with_severity(Severity::Critical)
             .with_confidence(1.0)
             .with_effects(intent.default_effects().iter().copied())
-    }
-}
-
-/// A sign can be part of several attacks; the strongest action counts.
-fn note(part: &mut Option<JailbreakIntent>, intent: JailbreakIntent) {
-    if part.is_none_or(|known| known.default_action() < intent.default_action()) {
-        *part = Some(intent);
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod policy_explain;
 pub(crate) mod policy_lint;
 pub(crate) mod policy_test;
 pub(crate) mod rule;
+pub(crate) mod scan;
 
 use std::path::Path;
 

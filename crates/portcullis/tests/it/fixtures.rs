@@ -20,7 +20,13 @@ pub(crate) fn root() -> PathBuf {
 
 /// Runs it to its end, with this on standard input.
 pub(crate) fn run(args: &[&str], input: impl AsRef<[u8]>) -> Done {
+    run_in(&root(), args, input)
+}
+
+/// Runs it in this folder.
+pub(crate) fn run_in(folder: &Path, args: &[&str], input: impl AsRef<[u8]>) -> Done {
     let mut child = portcullis()
+        .current_dir(folder)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -70,9 +76,19 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        self.put(name, text)
+    }
+
+    /// Writes any bytes, in a folder that need not be there.
+    pub(crate) fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
         let path = self.0.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
         path.to_str().unwrap().to_owned()
     }
 

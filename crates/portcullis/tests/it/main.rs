@@ -10,3 +10,5 @@ mod fixtures;
 mod policy;
 #[cfg(test)]
 mod rule;
+#[cfg(test)]
+mod scan;

@@ -19,8 +19,49 @@ fn an_unknown_rule_gets_the_nearest_name() {
     assert_eq!(done.code(), 2);
     assert_eq!(
         done.err(),
-        "error: no rule `tool-alowlist`: did you mean `tool-allowlist`?\n"
+        "error: no rule or detector `tool-alowlist`: did you mean `tool-allowlist`?\n"
     );
+}
+
+#[test]
+fn detectors_are_listed_and_explained_by_any_of_their_names() {
+    let kind = ["rule", "list", "--detectors", "--kind", "signals"];
+    insta::assert_snapshot!(run(&kind, "").out());
+    let page = run(&["rule", "explain", "secrets/rfc/aws-access-key"], "");
+    insta::assert_snapshot!(page.out());
+    for name in ["rfc/aws-access-key", "secrets/aws-access-key"] {
+        let named = run(&["rule", "explain", name], "");
+        assert_eq!(named.code(), 0, "{name}");
+        assert!(named.out().contains(&page.out()), "{name}");
+    }
+    let all = run(&["rule", "list", "--detectors", "--format", "json"], "").lines();
+    for one in [&all[0], all.last().unwrap()] {
+        let part = |key: &str| one[key].as_str().unwrap().to_owned();
+        let name = format!("{}/{}/{}", part("kind"), part("family"), part("id"));
+        let explained = run(&["rule", "explain", "--format", "json", &name], "").lines();
+        assert_eq!((explained.len(), &explained[0]), (1, one));
+    }
+}
+
+#[test]
+fn an_unknown_detector_gets_the_nearest_name_or_the_way_to_all() {
+    for (name, help) in [
+        (
+            "secrets/aws-acess-key",
+            "did you mean `secrets/aws-access-key`?",
+        ),
+        (
+            "x",
+            "see `portcullis rule list` and `portcullis rule list --detectors`",
+        ),
+    ] {
+        let done = run(&["rule", "explain", name], "");
+        assert_eq!(done.code(), 2);
+        let expected = format!("error: no rule or detector `{name}`: {help}\n");
+        assert_eq!(done.err(), expected);
+    }
+    let done = run(&["rule", "list", "--kind", "secrets"], "");
+    assert_eq!(done.code(), 2, "--kind is for detectors");
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! `portcullis scan`
+
+mod baseline;
+mod excerpt;
+mod files;
+mod found;
+mod report;
+mod sarif;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use portcullis_core::detectors::{Finder, Finding, Kind};
+
+use crate::cli::{FOUND, ScanArgs, ScanFormat};
+use crate::output::{Answer, Failure};
+use baseline::Baseline;
+use excerpt::Excerpts;
+use files::{Target, Targets};
+use found::Found;
+use report::{Report, Tally};
+
+pub(crate) fn run(args: &ScanArgs) -> Result<Answer, Failure> {
+    let started = Instant::now();
+    let finder = Finder::new(kinds(args), &args.family).map_err(input)?;
+    let excerpts = match args.format {
+        ScanFormat::Text if !args.write_baseline => Some(Excerpts::new().map_err(input)?),
+        _ => None,
+    };
+    let baseline = match &args.baseline {
+        Some(path) if !args.write_baseline => Baseline::read(path)?,
+        _ => Baseline::default(),
+    };
+    let report = Report::open(args, baseline)?;
+    let targets = files::collect(args)?;
+    let scan = Scan {
+        args,
+        finder: &finder,
+        excerpts: excerpts.as_ref(),
+    };
+    let tally = scan.all(&targets, report)?;
+    tally.print(started.elapsed());
+    Ok(match tally {
+        Tally { problems: 1.., .. } => Answer::BadInput,
+        _ if args.exit_zero || args.write_baseline => Answer::Yes,
+        _ if tally.findings() > 0 => Answer::No,
+        _ => Answer::Yes,
+    })
+}
+
+fn input(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::Input(error.into())
+}
+
+/// A family that is named can be of any kind.
+fn kinds(args: &ScanArgs) -> &[Kind] {
+    match (args.kind.is_empty(), args.family.is_empty()) {
+        (false, _) => &args.kind,
+        (true, true) => &[Kind::Secrets, Kind::Injection],
+        (true, false) => &FOUND,
+    }
+}
+
+/// What came of one file.
+#[derive(Debug)]
+enum Outcome<'f> {
+    Scanned { bytes: usize, found: Found<'f> },
+    Binary,
+    Problem(String),
+}
+
+#[derive(Clone, Copy)]
+struct Scan<'a> {
+    args: &'a ScanArgs,
+    finder: &'a Finder,
+    excerpts: Option<&'a Excerpts>,
+}
+
+impl<'a> Scan<'a> {
+    /// Scans on all cores and reports in the order of the paths.
+    fn all(self, targets: &Targets, mut report: Report<'a>) -> Result<Tally, Failure> {
+        for problem in &targets.problems {
+            report.problem(problem);
+        }
+        let files = targets.files.as_slice();
+        let progress = progress(self.args, files.len());
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let (sender, outcomes) = mpsc::channel();
+        let written = std::thread::scope(|scope| {
+            for _ in 0..threads(files.len()) {
+                let (sender, next, stop) = (sender.clone(), &next, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(target) = files.get(index) else {
+                            return;
+                        };
+                        // Nobody listens any more only when the scan is over.
+                        let _ = sender.send((index, self.one(target)));
+                    }
+                });
+            }
+            drop(sender);
+            let written = write_in_order(files, outcomes, &mut report, &progress);
+            stop.store(true, Ordering::Relaxed);
+            written
+        });
+        progress.finish_and_clear();
+        report.close(written, targets.hidden)
+    }
+
+    fn one(self, target: &Target) -> Outcome<'a> {
+        let args = self.args;
+        let name = target.name();
+        let bytes = match target.read(args.max_file_bytes) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let most = args.max_file_bytes;
+                return Outcome::Problem(format!(
+                    "{name} has more than {most} bytes (--max-file-bytes): not scanned"
+                ));
+            }
+            Err(error) => return Outcome::Problem(format!("cannot read {name}: {error}")),
+        };
+        let len = bytes.len();
+        let Some(text) = files::decode(bytes) else {
+            return Outcome::Binary;
+        };
+        let wanted = |finding: &Finding<'_>| finding.severity >= args.min_severity;
+        let found = found::find(
+            self.finder,
+            self.excerpts,
+            (&name, &text),
+            !args.no_allow,
+            wanted,
+        );
+        match found {
+            Ok(found) => Outcome::Scanned { bytes: len, found },
+            Err(error) => Outcome::Problem(format!("{name}: {error}")),
+        }
+    }
+}
+
+fn write_in_order<'f>(
+    files: &[Target],
+    outcomes: mpsc::Receiver<(usize, Outcome<'f>)>,
+    report: &mut Report<'f>,
+    progress: &ProgressBar,
+) -> std::io::Result<()> {
+    let mut early = BTreeMap::new();
+    let mut turn = 0;
+    for (index, outcome) in outcomes {
+        early.insert(index, outcome);
+        while let Some(outcome) = early.remove(&turn) {
+            progress.inc(1);
+            progress.suspend(|| report.add(&files[turn], outcome))?;
+            turn += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Two at least, so that one file is read while another is searched.
+fn threads(files: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, Into::into);
+    cores.max(2).min(files)
+}
+
+/// Shown on a terminal only.
+fn progress(args: &ScanArgs, files: usize) -> ProgressBar {
+    if args.no_progress {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(files as u64);
+    match ProgressStyle::with_template("{wide_bar} {pos}/{len} files {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
