@@ -459,7 +459,7 @@ fn views_of_a_large_text_are_bounded() {
         "igm\u{8}nore ",
         "\\u{",
     ] {
-        let text = piece.repeat((3 << 20) / piece.len());
+        let text = piece.repeat((5 << 18) / piece.len());
         let views = unmask(&text, Features::of(&text));
         let bytes: usize = views.iter().map(|view| view.text().len()).sum();
         assert!(bytes <= MAX_VIEW_BYTES, "{piece:?}: {bytes}");
