@@ -207,9 +207,8 @@ fn ie_pps(value: &str) -> bool {
         return false;
     };
     let second = match bytes[7..] {
-        [_] => 0,
         [_, last @ b'A'..=b'I'] => u32::from(last - b'A' + 1),
-        [_, b'W'] => 0,
+        [_] | [_, b'W'] => 0,
         _ => return false,
     };
     let rest = (weighted(&d, &[8, 7, 6, 5, 4, 3, 2]) + second * 9) % 23;
@@ -318,12 +317,15 @@ fn se_personnummer(value: &str) -> bool {
     let Some(all) = digits(&text) else {
         return false;
     };
-    let d = match all.as_slice() {
-        [1, 8 | 9, rest @ ..] | [2, 0, rest @ ..] if rest.len() == 10 => rest,
-        rest if rest.len() == 10 => rest,
+    let century = match all.len() {
+        10 => &[],
+        12 => &all[..2],
         _ => return false,
     };
-    is_day(number(&d[2..4]), number(&d[4..6]) % 60) && luhn_digits(d)
+    let d = &all[century.len()..];
+    matches!(century, [] | [1, 8 | 9] | [2, 0])
+        && is_day(number(&d[2..4]), number(&d[4..6]) % 60)
+        && luhn_digits(d)
 }
 
 /// Days since 1899, a serial, and a check digit.

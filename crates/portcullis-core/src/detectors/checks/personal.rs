@@ -283,10 +283,11 @@ fn phone_digits(value: &str) -> Option<Vec<u32>> {
     digits(main.trim().trim_start_matches('+'))
 }
 
-/// So many digits as a subscriber can have, and not a date.
+/// So many digits as a subscriber can have, and neither a date nor somebody counting.
 fn phone(value: &str) -> bool {
     phone_digits(value).is_some_and(|d| (7..=15).contains(&d.len()) && !uniform(&d))
         && !starts_with_date(value)
+        && !counts_up(value)
 }
 
 /// A number as it is dialled inside a country.
@@ -343,6 +344,15 @@ fn starts_with_date(value: &str) -> bool {
     let year = |text: &str| text.len() == 4 && (text.starts_with("19") || text.starts_with("20"));
     let small = |text: &str| text.len() <= 2 && text.parse().is_ok_and(|n: u32| n <= 31);
     (year(a) && small(b) && small(c)) || (small(a) && small(b) && year(c))
+}
+
+/// Whether each group is the one before it and one more: `05 06 07 08 09`.
+fn counts_up(value: &str) -> bool {
+    let groups: Vec<u64> = numbers(value)
+        .iter()
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    groups.len() > 2 && groups.windows(2).all(|pair| pair[0] + 1 == pair[1])
 }
 
 /// A day that somebody living can be born on. A month may be a word: then day and year are enough.
@@ -410,7 +420,7 @@ mod tests {
             ("aba-routing", &["021000021", "011401533"], &["021000022", "991000021", "02100002"]),
             ("bic", &["DEUTDEFF", "NEDSZAJJXXX"], &["PASSWORD", "DEUTDEFFX", "AÄÖÜDE"]),
             ("email", &["a.b+c@example.co.uk"], &["git@github.com", "icon@2x.png", "a..b@example.com", "a@-b.com", "plain"]),
-            ("phone", &["555-1234", "(020) 7946 0958 ext. 12"], &["123456", "2024-01-02 11", "000 0000"]),
+            ("phone", &["555-1234", "(020) 7946 0958 ext. 12"], &["123456", "05 06 07 08", "2024-01-02 11", "000 0000"]),
             ("phone-international", &["+1 555 123 4567", "+44 20 7946 0958", "0049 171 1234567", "+358401234567"],
                 &["+1 055 123 4567", "+999 12345678", "+49 123", "+1234567"]),
             ("phone-national", &["020 7946 0958", "06 12 34 56 78"], &["01 02 2003 11", "01234567"]),

@@ -270,7 +270,8 @@ mod tests {
     #[test]
     fn the_word_list_is_the_standard_one() {
         let hash = Sha256::digest(WORDS.as_bytes());
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: Vec<String> = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex.concat();
         assert_eq!(
             hex,
             "2f5eed53a4727b4bf8880d8f3f199efc90e58503646d9ff8eff3a2ed3b24dbda"
@@ -318,8 +319,8 @@ mod tests {
     #[test]
     fn keccak_is_the_one_before_sha3() {
         let hex = |input: &[u8]| -> String {
-            let hash = keccak256(input);
-            hash.iter().map(|byte| format!("{byte:02x}")).collect()
+            let bytes = keccak256(input).map(|byte| format!("{byte:02x}"));
+            bytes.concat()
         };
         assert_eq!(
             hex(b""),
