@@ -15,6 +15,7 @@ use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
@@ -233,7 +234,7 @@ impl PolicyBuilder {
         let mut rules: Vec<CompiledRule> = Vec::new();
         let mut rules_json: Vec<Value> = Vec::new();
         let mut structured_events = EventSet::default();
-        let mut stream_patterns = Vec::new();
+        let (mut stream_patterns, mut triggers) = (Vec::new(), Vec::new());
         for entry in &self.rules {
             if rules.iter().any(|known| known.id == entry.id) {
                 diagnostics
@@ -241,7 +242,14 @@ impl PolicyBuilder {
                     .help("give one of them another `id`, and name its kind with `rule:`");
                 continue;
             }
-            let rule = entry.compile(&mut scanner, &mut stream_patterns, diagnostics);
+            let rule = entry.compile(&mut RuleCompiler {
+                id: entry.id.clone(),
+                events: entry.events.clone(),
+                scanner: &mut scanner,
+                stream_patterns: &mut stream_patterns,
+                triggers: &mut triggers,
+                diagnostics,
+            });
             if rule.scans {
                 structured_events.extend(&rule.events);
             }
@@ -289,30 +297,22 @@ impl PolicyBuilder {
             structured_events,
             stream_patterns,
             prefixes: OnceLock::new(),
+            triggers,
             deep_rules: self.deep_rules,
         })
     }
 }
 
 impl RuleEntry {
-    fn compile(
-        &self,
-        scanner: &mut ScannerBuilder,
-        stream_patterns: &mut Vec<PatternId>,
-        diagnostics: &mut Diagnostics,
-    ) -> CompiledRule {
+    fn compile(&self, compiler: &mut RuleCompiler<'_>) -> CompiledRule {
         match &self.kind {
             RuleKind::BuiltIn(settings) => {
-                let compiled = settings.compile(&mut RuleCompiler {
-                    id: self.id.clone(),
-                    events: self.events.clone(),
-                    scanner,
-                    stream_patterns,
-                    diagnostics,
-                });
+                let compiled = settings.compile(compiler);
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::PiiRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -370,6 +370,8 @@ pub struct Policy {
     stream_patterns: Vec<PatternId>,
     /// Made when the first answer is streamed.
     prefixes: OnceLock<Prefixes>,
+    /// What sequence rules wait for.
+    triggers: Vec<Trigger>,
     deep_rules: Vec<DeepRuleSettings>,
 }
 
@@ -392,6 +394,7 @@ impl Policy {
             structured_events: EventSet::default(),
             stream_patterns: Vec::new(),
             prefixes: OnceLock::new(),
+            triggers: Vec::new(),
             deep_rules: Vec::new(),
         }
     }
@@ -439,6 +442,25 @@ impl Policy {
     /// The one scanner.
     pub fn scanner(&self) -> &Scanner {
         &self.scanner
+    }
+
+    /// Whether rules depend on the earlier steps of a run, so that somebody must remember them.
+    pub fn has_sequences(&self) -> bool {
+        !self.triggers.is_empty()
+    }
+
+    /// The sequence rules that a step is what they wait for. `decided` are the rules that had something
+    /// to say of it, `stopped` says that it did not happen.
+    pub fn satisfied<'p>(
+        &'p self,
+        event: &'p Event,
+        decided: &'p [&RuleId],
+        stopped: bool,
+    ) -> impl Iterator<Item = &'p RuleId> {
+        self.triggers
+            .iter()
+            .filter(move |trigger| trigger.fires(event, decided, stopped))
+            .map(|trigger| &trigger.rule)
     }
 
     /// The patterns that a streamed answer is searched for.
@@ -595,6 +617,12 @@ impl CompiledRule {
             EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
             _ => Parts::TEXT.and(Parts::TOOL_ARGS),
         }
+    }
+
+    /// Whether it searches texts for patterns. [`StreamGuard`](crate::StreamGuard) judges a streamed
+    /// answer by these, whatever its chunks.
+    pub fn scans(&self) -> bool {
+        self.scans
     }
 
     /// Whether it must be kept behind a deadline; if so, the rule to run there.

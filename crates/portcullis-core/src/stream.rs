@@ -54,6 +54,7 @@ const GROWTH: usize = 16;
 pub struct StreamGuard {
     policy: Arc<Policy>,
     decision_policy: Arc<dyn DecisionPolicy>,
+    tokens: Option<Tokens>,
     context: Context,
     memory: Memory,
     /// Its text is the last of what has been passed on, for word boundaries, and then what is held.
@@ -70,6 +71,10 @@ pub struct StreamGuard {
     out: String,
     halted: bool,
 }
+
+/// Gives the token that stands for a value: called with what kind of value it is, and the value. With
+/// `None`, the value is redacted for good.
+pub type Tokens = Box<dyn FnMut(&str, &str) -> Option<String> + Send>;
 
 /// What may be passed on, and what was decided on the way.
 #[derive(Debug, PartialEq)]
@@ -90,6 +95,7 @@ impl StreamGuard {
         Self {
             policy,
             decision_policy: Arc::new(DefaultDecisionPolicy::default()),
+            tokens: None,
             context,
             memory,
             event,
@@ -106,6 +112,12 @@ impl StreamGuard {
     /// Replaces how decisions on one piece are resolved. Default: [`DefaultDecisionPolicy`].
     pub fn decision_policy(mut self, policy: Arc<dyn DecisionPolicy>) -> Self {
         self.decision_policy = policy;
+        self
+    }
+
+    /// Who remembers values that can be restored. Default: nobody, so they are redacted for good.
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
         self
     }
 
@@ -195,11 +207,11 @@ impl StreamGuard {
             };
             let enforced = self.policy.gateway().mode == Mode::Enforce;
             let may_pass = decision.action <= Action::Redact;
-            let decision = self.counted_from_the_start(decision);
+            let mut decision = self.counted_from_the_start(decision);
             if !enforced {
                 self.pass(cluster.end);
             } else if may_pass {
-                self.pass_redacted(cluster.end, &decision.redactions);
+                self.pass_redacted(cluster.end, &mut decision.redactions);
             } else {
                 self.pass(cluster.start);
                 decisions.push(decision);
@@ -286,18 +298,24 @@ impl StreamGuard {
         self.held_from = to;
     }
 
-    fn pass_redacted(&mut self, to: usize, redactions: &[RedactionSpec]) {
+    fn pass_redacted(&mut self, to: usize, redactions: &mut [RedactionSpec]) {
         let text = &self.event.text()[self.held_from..to];
-        let here: Vec<RedactionSpec> = redactions
-            .iter()
-            .cloned()
-            .map(|mut spec| {
-                for offset in [&mut spec.start_offset, &mut spec.end_offset] {
-                    *offset = offset.map(|at| at - self.code_points);
+        let mut here = Vec::with_capacity(redactions.len());
+        for spec in redactions {
+            let mut spec_here = spec.clone();
+            for offset in [&mut spec_here.start_offset, &mut spec_here.end_offset] {
+                *offset = offset.map(|at| at - self.code_points);
+            }
+            if let (true, Some(tokens)) = (spec.restorable, &mut self.tokens) {
+                let value = span_of(text, &spec_here);
+                let token = tokens(spec.entity_type.as_deref().unwrap_or("VALUE"), value);
+                if let Some(token) = token {
+                    spec.replacement = token.clone().into();
+                    spec_here.replacement = token.into();
                 }
-                spec
-            })
-            .collect();
+            }
+            here.push(spec_here);
+        }
         self.out
             .push_str(&redact_text(text, RedactionSpec::TEXT, &here));
         self.code_points += text.chars().count();
@@ -333,6 +351,15 @@ impl std::fmt::Debug for StreamGuard {
             .field("halted", &self.halted)
             .finish_non_exhaustive()
     }
+}
+
+/// The part of the text that a redaction replaces.
+fn span_of<'t>(text: &'t str, spec: &RedactionSpec) -> &'t str {
+    let byte_of = |code_point: Option<usize>, default: usize| {
+        let place = code_point.and_then(|at| text.char_indices().nth(at));
+        place.map_or(default, |(byte, _)| byte)
+    };
+    &text[byte_of(spec.start_offset, 0)..byte_of(spec.end_offset, text.len())]
 }
 
 fn held_too_much() -> Decision {

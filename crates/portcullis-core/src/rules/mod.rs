@@ -7,6 +7,7 @@
 mod entities;
 mod expression;
 mod injection_patterns;
+mod pii_redaction;
 mod schema_validation;
 mod secret_redaction;
 mod tool_allowlist;
@@ -19,6 +20,7 @@ use serde::Serialize;
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
 pub use schema_validation::SchemaValidation;
 pub use secret_redaction::SecretRedaction;
 pub use tool_allowlist::ToolAllowlist;
@@ -26,6 +28,7 @@ pub use tool_allowlist::ToolAllowlist;
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
@@ -167,14 +170,23 @@ impl<'e> Subject<'e> {
     }
 
     /// A redaction for every value that a pattern finds.
-    pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
+    /// `finish` sees each value with its redaction.
+    pub(crate) fn redactions(
+        &self,
+        id: PatternId,
+        label: &Label,
+        into: &mut Vec<RedactionSpec>,
+        mut finish: impl FnMut(&str, &mut RedactionSpec),
+    ) {
         let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
         self.each(id, |place, range| {
             if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
                 at = Some((place, self.path(place), Cursor::new(self.text(place))));
             }
             if let Some((_, path, cursor)) = &mut at {
-                into.push(label.redaction(path.clone(), cursor, range));
+                let mut spec = label.redaction(path.clone(), cursor, range.clone());
+                finish(&self.text(place)[range], &mut spec);
+                into.push(spec);
             }
         });
     }
@@ -193,6 +205,7 @@ impl Label {
             entity_type: Some(self.entity_type.clone()),
             start_offset: Some(cursor.code_point_of(range.start)),
             end_offset: Some(cursor.code_point_of(range.end)),
+            restorable: false,
         }
     }
 }
@@ -233,6 +246,7 @@ impl RuleSpec {
 pub const BUILT_IN: &[RuleSpec] = &[
     ToolAllowlist::SPEC,
     SecretRedaction::SPEC,
+    PiiRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
     Expression::SPEC,
@@ -261,6 +275,8 @@ pub enum RuleSettings {
     ToolAllowlist(ToolAllowlist),
     /// `secret-redaction`
     SecretRedaction(SecretRedaction),
+    /// `pii-redaction`
+    PiiRedaction(PiiRedaction),
     /// `injection-patterns`
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
@@ -292,6 +308,8 @@ pub(crate) struct RuleCompiler<'c> {
     pub(crate) scanner: &'c mut ScannerBuilder,
     /// The patterns that a streamed answer is searched for.
     pub(crate) stream_patterns: &'c mut Vec<PatternId>,
+    /// What sequence rules wait for.
+    pub(crate) triggers: &'c mut Vec<Trigger>,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
@@ -338,6 +356,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(_) => &ToolAllowlist::SPEC,
             Self::SecretRedaction(_) => &SecretRedaction::SPEC,
+            Self::PiiRedaction(_) => &PiiRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
             Self::Expression(_) => &Expression::SPEC,
@@ -349,6 +368,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(settings) => settings.compile(compiler),
             Self::SecretRedaction(settings) => settings.compile(compiler),
+            Self::PiiRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
@@ -402,6 +422,10 @@ mod tests {
             (
                 RuleSettings::SecretRedaction(SecretRedaction::default()),
                 "secret-redaction",
+            ),
+            (
+                RuleSettings::PiiRedaction(PiiRedaction::default()),
+                "pii-redaction",
             ),
             (
                 RuleSettings::InjectionPatterns(InjectionPatterns::default()),

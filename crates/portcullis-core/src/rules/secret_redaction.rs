@@ -123,7 +123,7 @@ impl InlineRule for CompiledRedaction {
         let mut severity = Severity::Low;
         for pattern in &self.patterns {
             let known = redactions.len();
-            subject.redactions(pattern.id, &pattern.label, &mut redactions);
+            subject.redactions(pattern.id, &pattern.label, &mut redactions, |_, _| {});
             if redactions.len() > known {
                 severity = severity.max(pattern.severity);
             }

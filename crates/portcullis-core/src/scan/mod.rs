@@ -9,6 +9,7 @@
 //! Rejected: `RegexSet` or one automaton over all patterns (0.45 GB/s here, and growing with the set);
 //! Aho–Corasick over the literals (each byte waits for the one before it); Teddy (64 literals at most).
 
+mod features;
 mod filter;
 mod literals;
 mod pattern;
@@ -21,6 +22,7 @@ use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
+pub use features::Features;
 use filter::LiteralFilter;
 pub use literals::MIN_KEYWORD_BYTES;
 pub use pattern::PatternError;
