@@ -1,7 +1,7 @@
 //! Checks of the personal data that no single country owns: cards, accounts, telephone numbers,
 //! dates of birth, e-mail and network addresses.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::NamedCheck;
 
