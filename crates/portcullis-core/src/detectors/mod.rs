@@ -85,6 +85,11 @@ macro_rules! families {
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
     Injection "rfc": "injection/rfc.yaml",
+    Pii "contact": "pii/contact.yaml",
+    Pii "financial": "pii/financial.yaml",
+    Pii "national": "pii/national.yaml",
+    Pii "network": "pii/network.yaml",
+    Pii "crypto": "pii/crypto.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 
