@@ -16,6 +16,8 @@ pub enum Kind {
     Injection,
     /// Request signals of the context snapshot. Case is ignored.
     Signals,
+    /// Commands that hide what they do, for `shell-obfuscation`. Case is ignored.
+    Shell,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Secrets => "secrets",
             Self::Injection => "injection",
             Self::Signals => "signals",
+            Self::Shell => "shell",
         }
     }
 }
@@ -50,6 +53,11 @@ pub const FAMILIES: &[(Kind, &str, &str)] = &[
         Kind::Signals,
         "rfc",
         include_str!("../detectors/signals/rfc.yaml"),
+    ),
+    (
+        Kind::Shell,
+        "obfuscation",
+        include_str!("../detectors/shell/obfuscation.yaml"),
     ),
 ];
 
@@ -88,6 +96,8 @@ pub enum Meaning {
     Entity(String),
     /// An attack.
     Intent(JailbreakIntent),
+    /// A command that does this, in a few words.
+    Technique(String),
     /// The text asks for the system prompt or instructions.
     RequestsSystemInfo,
     /// The text asks to lift restrictions.
@@ -168,6 +178,10 @@ fn read_entry(kind: Kind, node: &yaml::Node, d: &mut Diagnostics) -> Option<Entr
             .require("intent", d)
             .and_then(|n| intent(n, d))
             .map(Meaning::Intent),
+        Kind::Shell => map
+            .require("technique", d)
+            .and_then(|n| yaml::text(n, "technique", d))
+            .map(|technique| Meaning::Technique(technique.to_owned())),
         Kind::Signals => map.require("signal", d).and_then(|n| {
             let names = [("system_info", false), ("capability_change", true)];
             yaml::one_of(n, "signal", &names, d).map(|capability| {

@@ -39,6 +39,7 @@ mod event;
 mod expr;
 mod ids;
 mod intent;
+pub mod net;
 pub mod pack;
 mod policy;
 mod redact;

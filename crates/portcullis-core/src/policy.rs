@@ -302,7 +302,10 @@ impl RuleEntry {
                 });
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
+                        | RuleSettings::SecretEgress(_)
+                        | RuleSettings::ShellObfuscation(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -553,8 +556,8 @@ impl CompiledRule {
     pub fn reads(&self, event: &Event) -> Parts {
         match event.event_type {
             _ if !self.scans => self.reads,
-            EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
-            _ => Parts::TEXT.and(Parts::TOOL_ARGS),
+            EventType::ToolCallResult => self.reads.among(Parts::TEXT.and(Parts::RESULT)),
+            _ => self.reads.among(Parts::TEXT.and(Parts::TOOL_ARGS)),
         }
     }
 

@@ -4,10 +4,16 @@
 //! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
 //! behind a deadline of its own, because nobody can promise that it returns.
 
+mod arguments;
+mod blocked_domains;
 mod expression;
 mod injection_patterns;
+mod private_network;
+mod response;
 mod schema_validation;
+mod secret_egress;
 mod secret_redaction;
+mod shell_obfuscation;
 mod tool_allowlist;
 
 use std::borrow::Cow;
@@ -15,10 +21,15 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use private_network::PrivateNetwork;
+pub use response::Response;
 pub use schema_validation::SchemaValidation;
+pub use secret_egress::SecretEgress;
 pub use secret_redaction::{SecretPattern, SecretRedaction};
+pub use shell_obfuscation::{ShellObfuscation, ShellPattern};
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
@@ -130,6 +141,14 @@ impl<'e> Subject<'e> {
             .find_map(|(_, text)| self.scanner.find(id, text).map(|range| (text, range)))
     }
 
+    /// The path of the first string that a pattern matches, among the paths that count.
+    pub(crate) fn find_path(&self, id: PatternId, counts: impl Fn(&str) -> bool) -> Option<&str> {
+        self.places(id)
+            .filter(|(path, _)| counts(path))
+            .find(|(_, text)| self.scanner.find(id, text).is_some())
+            .map(|(path, _)| path)
+    }
+
     /// A redaction for every match of a pattern.
     pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
         for (path, text) in self.places(id) {
@@ -190,6 +209,10 @@ pub const BUILT_IN: &[RuleSpec] = &[
     SecretRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
+    PrivateNetwork::SPEC,
+    BlockedDomains::SPEC,
+    SecretEgress::SPEC,
+    ShellObfuscation::SPEC,
     Expression::SPEC,
 ];
 
@@ -220,6 +243,14 @@ pub enum RuleSettings {
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
     SchemaValidation(SchemaValidation),
+    /// `private-network`
+    PrivateNetwork(PrivateNetwork),
+    /// `blocked-domains`
+    BlockedDomains(BlockedDomains),
+    /// `secret-egress`
+    SecretEgress(SecretEgress),
+    /// `shell-obfuscation`
+    ShellObfuscation(ShellObfuscation),
     /// `expression`
     Expression(Expression),
 }
@@ -289,6 +320,10 @@ impl RuleSettings {
             Self::SecretRedaction(_) => &SecretRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
+            Self::PrivateNetwork(_) => &PrivateNetwork::SPEC,
+            Self::BlockedDomains(_) => &BlockedDomains::SPEC,
+            Self::SecretEgress(_) => &SecretEgress::SPEC,
+            Self::ShellObfuscation(_) => &ShellObfuscation::SPEC,
             Self::Expression(_) => &Expression::SPEC,
         }
     }
@@ -300,6 +335,10 @@ impl RuleSettings {
             Self::SecretRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
+            Self::PrivateNetwork(settings) => settings.compile(compiler),
+            Self::BlockedDomains(settings) => settings.compile(compiler),
+            Self::SecretEgress(settings) => settings.compile(compiler),
+            Self::ShellObfuscation(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
         }
     }
@@ -359,6 +398,22 @@ mod tests {
             (
                 RuleSettings::SchemaValidation(SchemaValidation::default()),
                 "schema-validation",
+            ),
+            (
+                RuleSettings::PrivateNetwork(PrivateNetwork::default()),
+                "private-network",
+            ),
+            (
+                RuleSettings::BlockedDomains(BlockedDomains::default()),
+                "blocked-domains",
+            ),
+            (
+                RuleSettings::SecretEgress(SecretEgress::default()),
+                "secret-egress",
+            ),
+            (
+                RuleSettings::ShellObfuscation(ShellObfuscation::default()),
+                "shell-obfuscation",
             ),
             (
                 RuleSettings::Expression(Expression::new("true")),

@@ -86,6 +86,11 @@ impl SecretRedaction {
     }
 
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
+        Self::read_patterns(config, d).map(RuleSettings::SecretRedaction)
+    }
+
+    /// What `families` and `patterns` say.
+    pub(super) fn read_patterns(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<Self> {
         let families = configured_families(config, d);
         let mut settings = Self::of_families(&families, d);
         if let Some(node) = config.get("patterns") {
@@ -108,7 +113,7 @@ impl SecretRedaction {
                 });
             }
         }
-        Some(RuleSettings::SecretRedaction(settings))
+        Some(settings)
     }
 
     pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
