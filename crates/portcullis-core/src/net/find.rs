@@ -1,7 +1,7 @@
 //! Finds the hosts in a text.
 
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 use std::ops::{ControlFlow, Range};
 
 use super::command::{self, Arguments};

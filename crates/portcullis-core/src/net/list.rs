@@ -1,7 +1,7 @@
 //! Lists of hosts, as policies write them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use serde::Serialize;
 

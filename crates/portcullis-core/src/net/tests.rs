@@ -1,4 +1,4 @@
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
@@ -249,7 +249,7 @@ const ALLOWED: &[&str] = &[
     "10:30:00",
     "ratio 10.1:5 or so",
     "x[::1]",
-    "std::net",
+    "std::vec",
     "run it on localhost",
     "com.example.internal",
     "import \"pkg/internal\"",
