@@ -205,6 +205,13 @@ impl<'t> Arguments<'t> {
     pub(super) fn of(text: &'t str, at: usize, inside: bool) -> Option<Self> {
         /// Every quote may start a command, so that looking for its name must not take long.
         const HEAD: usize = 256;
+        let next = text.as_bytes().get(at).copied().unwrap_or_default();
+        // That byte has its own turn. But the name may be in quotes: `'cu'rl`.
+        let quote = |b: u8| matches!(b, b'"' | b'\'');
+        let before = at.checked_sub(1).map(|at| text.as_bytes()[at]);
+        if starts_after(next) && (!quote(next) || before.is_some_and(quote)) {
+            return None;
+        }
         let head = &text[..text.floor_char_boundary(at + HEAD)];
         let mut words = Words::new(head, at, inside);
         let command = network_command(&mut words)?;
@@ -342,7 +349,9 @@ impl<'t> Words<'t> {
                     plain = false;
                     self.at += 1;
                 }
-                (None, b'|' | b';' | b'&' | b'\n' | b')' | b'}' | b'`' | b'<' | b'>') => break,
+                (None, b'|' | b';' | b'&' | b'\n' | b'(' | b')' | b'}' | b'`' | b'<' | b'>') => {
+                    break;
+                }
                 _ => {}
             }
             self.at += 1;

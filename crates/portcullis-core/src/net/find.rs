@@ -1,7 +1,7 @@
 //! Finds the hosts in a text.
 
-use std::borrow::Cow;
 use core::net::Ipv4Addr;
+use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
 use super::command::{self, Arguments};
@@ -184,8 +184,8 @@ impl<B> Finder<'_, '_, B> {
         };
         if slashes == 0 {
             // `http:10.1` has a host, `http:8080` hardly.
-            let token = clip(authority);
-            let token = &token[..authority_end(token)];
+            let end = authority.find(|c| c == ':' || ends_authority(c));
+            let token = &authority[..end.unwrap_or(authority.len())];
             return self.bare(token, start..start + token.len(), Position::Url);
         }
         // Alone, a URL may hold what would end it elsewhere; blanks in it are dropped.
@@ -231,7 +231,14 @@ impl<B> Finder<'_, '_, B> {
         }
         let start = at + MARK.len();
         let rest = &self.text[start..];
-        let rest = clip(rest);
+        let mut codes = rest.match_indices('%');
+        let path = codes.find(|(at, _)| {
+            let code = rest.get(*at..at + 3).unwrap_or_default();
+            ["%2f", "%3f", "%23"]
+                .iter()
+                .any(|end| end.eq_ignore_ascii_case(code))
+        });
+        let rest = &rest[..path.map_or(rest.len(), |(at, _)| at)];
         let end = authority_end(rest);
         let decoded = decode(&rest[..end]);
         let authority = &decoded[..authority_end(&decoded)];
@@ -363,17 +370,14 @@ impl<B> Finder<'_, '_, B> {
     }
 }
 
-/// As much of a text as a host can take up.
-fn clip(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_HOST)]
+/// Where an authority ends.
+fn authority_end(text: &str) -> usize {
+    text.find(ends_authority).unwrap_or(text.len())
 }
 
-/// Where an authority ends: at a path, a query, a fragment, a blank or a quote.
-fn authority_end(text: &str) -> usize {
-    let ends = |c: char| {
-        matches!(c, '/' | '\\' | '?' | '#' | '"' | '\'' | '<' | '>' | '`') || c.is_whitespace()
-    };
-    text.find(ends).unwrap_or(text.len())
+/// A path, a query, a fragment, a blank or a quote.
+fn ends_authority(c: char) -> bool {
+    matches!(c, '/' | '\\' | '?' | '#' | '"' | '\'' | '<' | '>' | '`') || c.is_whitespace()
 }
 
 /// The host of an authority without userinfo: no port, and nothing that the surrounding text added.

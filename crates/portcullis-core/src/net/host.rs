@@ -1,8 +1,8 @@
 //! One host: a name or an address, however it is spelt.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
 use std::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::address::{self, Reach, parse_v4, parse_v6};
 

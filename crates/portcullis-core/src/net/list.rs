@@ -1,7 +1,7 @@
 //! Lists of hosts, as policies write them.
 
-use std::collections::BTreeSet;
 use core::net::IpAddr;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
