@@ -41,6 +41,7 @@ mod expr;
 mod history;
 mod ids;
 mod intent;
+pub mod net;
 pub mod pack;
 mod policy;
 mod redact;

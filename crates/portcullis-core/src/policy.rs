@@ -215,6 +215,23 @@ impl PolicyBuilder {
             || self.deep_rules.iter().any(|rule| rule.id.as_str() == id)
     }
 
+    /// A sequence that waits for a rule that is not there would wait for ever.
+    fn check_sequences(&self, diagnostics: &mut Diagnostics) {
+        for entry in &self.rules {
+            let RuleKind::BuiltIn(RuleSettings::Sequence(sequence)) = &entry.kind else {
+                continue;
+            };
+            for (rule, place) in sequence.after_rules.iter().zip(&sequence.places) {
+                if !self.has_rule(rule.as_str()) {
+                    let known = self.rules.iter().map(|rule| rule.id.as_str());
+                    diagnostics
+                        .error(*place, format!("no rule `{rule}` in this pack"))
+                        .suggest(rule.as_str(), known);
+                }
+            }
+        }
+    }
+
     /// Compiles. The report names every problem.
     pub fn compile(self) -> Result<Policy, Report> {
         let mut diagnostics = Diagnostics::default();
@@ -259,6 +276,7 @@ impl PolicyBuilder {
             rules_json.push(entry.to_json(&rule));
             rules.push(rule);
         }
+        self.check_sequences(diagnostics);
         let settings = json!({
             "id": self.id,
             "version": self.version,
@@ -317,6 +335,8 @@ impl RuleEntry {
                     RuleSettings::SecretRedaction(_)
                         | RuleSettings::PiiRedaction(_)
                         | RuleSettings::InjectionPatterns(_)
+                        | RuleSettings::SecretEgress(_)
+                        | RuleSettings::ShellObfuscation(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -633,8 +653,8 @@ impl CompiledRule {
     pub fn reads(&self, event: &Event) -> Parts {
         match event.event_type {
             _ if !self.scans => self.reads,
-            EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
-            _ => Parts::TEXT.and(Parts::TOOL_ARGS),
+            EventType::ToolCallResult => self.reads.among(Parts::TEXT.and(Parts::RESULT)),
+            _ => self.reads.among(Parts::TEXT.and(Parts::TOOL_ARGS)),
         }
     }
 

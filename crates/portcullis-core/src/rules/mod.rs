@@ -4,12 +4,19 @@
 //! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
 //! behind a deadline of its own, because nobody can promise that it returns.
 
+mod arguments;
+mod blocked_domains;
 mod entities;
 mod expression;
 mod injection_patterns;
 mod pii_redaction;
+mod private_network;
+mod response;
 mod schema_validation;
+mod secret_egress;
 mod secret_redaction;
+mod sequence;
+mod shell_obfuscation;
 mod tool_allowlist;
 
 use std::borrow::Cow;
@@ -17,12 +24,18 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
 pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
+pub use private_network::PrivateNetwork;
+pub use response::Response;
 pub use schema_validation::SchemaValidation;
+pub use secret_egress::SecretEgress;
 pub use secret_redaction::SecretRedaction;
+pub use sequence::Sequence;
+pub use shell_obfuscation::ShellObfuscation;
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
@@ -225,6 +238,22 @@ impl<'e> Subject<'e> {
         });
     }
 
+    /// The path of the first string in which a pattern finds something, among the paths that count.
+    pub(crate) fn find_path(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        counts: impl Fn(&str) -> bool,
+    ) -> Option<Cow<'static, str>> {
+        let mut path = None;
+        self.each(id, sight, |place, _| {
+            if path.is_none() {
+                path = Some(self.path(place)).filter(|path| counts(path));
+            }
+        });
+        path
+    }
+
     /// The views whose words may run together, with their places.
     pub(crate) fn unspaced(&self) -> impl Iterator<Item = (usize, &View)> {
         let leaves = self.scan.leaves.iter().enumerate();
@@ -325,6 +354,11 @@ pub const BUILT_IN: &[RuleSpec] = &[
     PiiRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
+    PrivateNetwork::SPEC,
+    BlockedDomains::SPEC,
+    SecretEgress::SPEC,
+    ShellObfuscation::SPEC,
+    Sequence::SPEC,
     Expression::SPEC,
 ];
 
@@ -357,6 +391,16 @@ pub enum RuleSettings {
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
     SchemaValidation(SchemaValidation),
+    /// `private-network`
+    PrivateNetwork(PrivateNetwork),
+    /// `blocked-domains`
+    BlockedDomains(BlockedDomains),
+    /// `secret-egress`
+    SecretEgress(SecretEgress),
+    /// `shell-obfuscation`
+    ShellObfuscation(ShellObfuscation),
+    /// `sequence`
+    Sequence(Sequence),
     /// `expression`
     Expression(Expression),
 }
@@ -444,6 +488,11 @@ impl RuleSettings {
             Self::PiiRedaction(_) => &PiiRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
+            Self::PrivateNetwork(_) => &PrivateNetwork::SPEC,
+            Self::BlockedDomains(_) => &BlockedDomains::SPEC,
+            Self::SecretEgress(_) => &SecretEgress::SPEC,
+            Self::ShellObfuscation(_) => &ShellObfuscation::SPEC,
+            Self::Sequence(_) => &Sequence::SPEC,
             Self::Expression(_) => &Expression::SPEC,
         }
     }
@@ -456,6 +505,11 @@ impl RuleSettings {
             Self::PiiRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
+            Self::PrivateNetwork(settings) => settings.compile(compiler),
+            Self::BlockedDomains(settings) => settings.compile(compiler),
+            Self::SecretEgress(settings) => settings.compile(compiler),
+            Self::ShellObfuscation(settings) => settings.compile(compiler),
+            Self::Sequence(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
         }
     }
@@ -519,6 +573,22 @@ mod tests {
             (
                 RuleSettings::SchemaValidation(SchemaValidation::default()),
                 "schema-validation",
+            ),
+            (
+                RuleSettings::PrivateNetwork(PrivateNetwork::default()),
+                "private-network",
+            ),
+            (
+                RuleSettings::BlockedDomains(BlockedDomains::default()),
+                "blocked-domains",
+            ),
+            (
+                RuleSettings::SecretEgress(SecretEgress::default()),
+                "secret-egress",
+            ),
+            (
+                RuleSettings::ShellObfuscation(ShellObfuscation::default()),
+                "shell-obfuscation",
             ),
             (
                 RuleSettings::Expression(Expression::new("true")),

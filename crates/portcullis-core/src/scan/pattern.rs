@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use regex::Regex;
+use regex_automata::util::captures::Captures;
+use regex_automata::{Input, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::{PatternSpec, Requirement, literals};
@@ -67,10 +68,11 @@ pub(super) struct Pattern {
 
 #[derive(Debug)]
 struct Compiled {
-    regex: Regex,
+    regex: meta::Regex,
     /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
-    screen: Option<Regex>,
-    has_value: bool,
+    screen: Option<meta::Regex>,
+    /// With a group `value`: room for where it is.
+    groups: Option<Captures>,
 }
 
 impl Pattern {
@@ -108,16 +110,19 @@ impl Pattern {
     }
 
     fn compile(&self) -> Result<Compiled, PatternError> {
-        // The tree has its case written out, so it is printed and not the pattern.
-        let regex = compile(&self.hir.to_string(), MAX_COMPILED_BYTES)?;
+        let regex = build(&self.hir)?;
         let screen = with_ascii_boundaries(&self.hir)
-            .map(|hir| compile(&hir.to_string(), MAX_COMPILED_BYTES))
+            .map(|hir| build(&hir))
             .transpose()?;
-        let has_value = regex.capture_names().flatten().any(|name| name == VALUE);
+        let groups = regex.create_captures();
+        let has_value = groups
+            .group_info()
+            .all_names()
+            .any(|(_, _, name)| name == Some(VALUE));
         Ok(Compiled {
             regex,
             screen,
-            has_value,
+            groups: has_value.then_some(groups),
         })
     }
 
@@ -186,13 +191,13 @@ impl Pattern {
             return;
         };
         if let Some(screen) = &compiled.screen
-            && !screen.is_match_at(text, window.start)
+            && !screen.is_match(Input::new(text).range(window.start..))
         {
             return;
         }
         let mut at = window.start;
         let mut count = 0;
-        while let Some(one) = compiled.regex.find_at(text, at) {
+        while let Some(one) = compiled.regex.find(Input::new(text).range(at..)) {
             if one.start() >= window.end {
                 return;
             }
@@ -216,17 +221,27 @@ impl Pattern {
         {
             return None;
         }
-        let value = if compiled.has_value {
-            let captures = compiled.regex.captures_at(text, whole.start);
-            captures
-                .and_then(|captures| captures.name(VALUE).map(|value| value.range()))
-                .unwrap_or_else(|| whole.clone())
-        } else {
-            whole.clone()
-        };
+        let group = compiled.groups.as_ref().and_then(|groups| {
+            let mut groups = groups.clone();
+            let input = Input::new(text).range(whole.start..);
+            compiled.regex.search_captures(&input, &mut groups);
+            groups.get_group_by_name(VALUE)
+        });
+        let value = group.map_or_else(|| whole.clone(), |group| group.range());
         let holds = |check: &Check| check.holds(&text[value.clone()]);
         self.checks.iter().all(holds).then_some(value)
     }
+}
+
+/// From the tree itself: printing it and reading it again does not always give it back.
+fn build(hir: &Hir) -> Result<meta::Regex, PatternError> {
+    meta::Regex::builder()
+        .configure(meta::Config::new().nfa_size_limit(Some(MAX_COMPILED_BYTES)))
+        .build_from_hir(hir)
+        .map_err(|error| match error.size_limit() {
+            Some(limit) => PatternError::TooLarge(limit),
+            None => PatternError::Syntax(error.to_string()),
+        })
 }
 
 /// The group that says which part of a match is wanted.
@@ -291,7 +306,7 @@ fn without_space(hir: &Hir) -> Hir {
 }
 
 /// A regular expression that takes no more than so many bytes.
-pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<Regex, PatternError> {
+pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<regex::Regex, PatternError> {
     regex::RegexBuilder::new(regex)
         .size_limit(max_bytes)
         .nest_limit(64)
