@@ -59,6 +59,14 @@ macro_rules! families {
 
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
+    Secrets "cloud": "secrets/cloud.yaml",
+    Secrets "code": "secrets/code.yaml",
+    Secrets "ai": "secrets/ai.yaml",
+    Secrets "payment": "secrets/payment.yaml",
+    Secrets "chat": "secrets/chat.yaml",
+    Secrets "data": "secrets/data.yaml",
+    Secrets "keys": "secrets/keys.yaml",
+    Secrets "generic": "secrets/generic.yaml",
     Injection "rfc": "injection/rfc.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
