@@ -65,6 +65,7 @@ families! {
     Secrets "payment": "secrets/payment.yaml",
     Secrets "chat": "secrets/chat.yaml",
     Secrets "data": "secrets/data.yaml",
+    Secrets "identity": "secrets/identity.yaml",
     Secrets "keys": "secrets/keys.yaml",
     Secrets "generic": "secrets/generic.yaml",
     Injection "rfc": "injection/rfc.yaml",

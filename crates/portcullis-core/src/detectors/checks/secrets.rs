@@ -206,7 +206,7 @@ fn opaque(value: &str) -> bool {
         || has_template_name(value)
         || is_call(value)
         || value
-            .split(|c: char| "._-/:\\@,+ ~|*=".contains(c))
+            .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
             .all(is_wordish))
 }
 
