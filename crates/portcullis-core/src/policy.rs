@@ -4,25 +4,28 @@
 //! [`PolicyBuilder::compile`] gives an immutable [`Policy`] with a digest over everything that can
 //! change a verdict.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
-use crate::decision::{Decision, Severity, StopSpec};
+use crate::decision::{Decision, RedactionSpec, Severity, StopSpec};
 use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{
     Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
 };
-use crate::scan::{EventSet, PatternId, Scanner, ScannerBuilder};
+use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
+use crate::stream::MAX_HOLD_BYTES;
 use crate::structured::{self, Measure};
 
 /// Whether decisions bind.
@@ -232,6 +235,8 @@ impl PolicyBuilder {
         let mut rules: Vec<CompiledRule> = Vec::new();
         let mut rules_json: Vec<Value> = Vec::new();
         let mut structured_events = EventSet::default();
+        let (mut stream_patterns, mut triggers) = (Vec::new(), Vec::new());
+        let mut evasive_events = EventSet::default();
         for entry in &self.rules {
             if rules.iter().any(|known| known.id == entry.id) {
                 diagnostics
@@ -239,7 +244,15 @@ impl PolicyBuilder {
                     .help("give one of them another `id`, and name its kind with `rule:`");
                 continue;
             }
-            let rule = entry.compile(&mut scanner, diagnostics);
+            let rule = entry.compile(&mut RuleCompiler {
+                id: entry.id.clone(),
+                events: entry.events.clone(),
+                scanner: &mut scanner,
+                stream_patterns: &mut stream_patterns,
+                triggers: &mut triggers,
+                evasive_events: &mut evasive_events,
+                diagnostics,
+            });
             if rule.scans {
                 structured_events.extend(&rule.events);
             }
@@ -285,24 +298,25 @@ impl PolicyBuilder {
             signals,
             rules,
             structured_events,
+            stream_patterns,
+            prefixes: OnceLock::new(),
+            triggers,
+            evasive_events,
             deep_rules: self.deep_rules,
         })
     }
 }
 
 impl RuleEntry {
-    fn compile(&self, scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> CompiledRule {
+    fn compile(&self, compiler: &mut RuleCompiler<'_>) -> CompiledRule {
         match &self.kind {
             RuleKind::BuiltIn(settings) => {
-                let compiled = settings.compile(&mut RuleCompiler {
-                    id: self.id.clone(),
-                    events: self.events.clone(),
-                    scanner,
-                    diagnostics,
-                });
+                let compiled = settings.compile(compiler);
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::PiiRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -356,6 +370,14 @@ pub struct Policy {
     rules: Vec<CompiledRule>,
     /// Events whose structured part some rule wants scanned.
     structured_events: EventSet,
+    /// What a streamed answer is searched for.
+    stream_patterns: Vec<PatternId>,
+    /// Made when the first answer is streamed.
+    prefixes: OnceLock<Prefixes>,
+    /// What sequence rules wait for.
+    triggers: Vec<Trigger>,
+    /// Events whose texts some rule wants to see through disguises.
+    evasive_events: EventSet,
     deep_rules: Vec<DeepRuleSettings>,
 }
 
@@ -376,6 +398,10 @@ impl Policy {
             signals: SignalPatterns::default(),
             rules: Vec::new(),
             structured_events: EventSet::default(),
+            stream_patterns: Vec::new(),
+            prefixes: OnceLock::new(),
+            triggers: Vec::new(),
+            evasive_events: EventSet::default(),
             deep_rules: Vec::new(),
         }
     }
@@ -425,6 +451,47 @@ impl Policy {
         &self.scanner
     }
 
+    /// Whether rules depend on the earlier steps of a run, so that somebody must remember them.
+    pub fn has_sequences(&self) -> bool {
+        !self.triggers.is_empty()
+    }
+
+    /// The sequence rules that a step is what they wait for. `decided` are the rules that had something
+    /// to say of it, `stopped` says that it did not happen.
+    pub fn satisfied<'p>(
+        &'p self,
+        event: &'p Event,
+        decided: &'p [&RuleId],
+        stopped: bool,
+    ) -> impl Iterator<Item = &'p RuleId> {
+        self.triggers
+            .iter()
+            .filter(move |trigger| trigger.fires(event, decided, stopped))
+            .map(|trigger| &trigger.rule)
+    }
+
+    /// The patterns that a streamed answer is searched for.
+    pub(crate) fn stream_patterns(&self) -> &[PatternId] {
+        &self.stream_patterns
+    }
+
+    /// The rules that search a streamed answer for patterns.
+    pub(crate) fn stream_rules(&self) -> impl Iterator<Item = &CompiledRule> {
+        let streamed = |rule: &&CompiledRule| rule.events.contains(&EventType::LlmStreamChunk);
+        self.rules.iter().filter(|rule| rule.scans).filter(streamed)
+    }
+
+    pub(crate) fn prefixes(&self) -> &Prefixes {
+        self.prefixes
+            .get_or_init(|| self.scanner.prefixes(&self.stream_patterns))
+    }
+
+    /// How much of a streamed answer can be held back at most, in bytes.
+    pub fn max_hold(&self) -> usize {
+        let longest = self.prefixes().max_len();
+        longest.unwrap_or(MAX_HOLD_BYTES).min(MAX_HOLD_BYTES)
+    }
+
     /// STOP if the event is larger than the limits.
     pub fn over_limits(&self, event: &Event) -> Option<Decision> {
         let max = self.limits.max_text_bytes;
@@ -471,16 +538,29 @@ impl Policy {
     /// Scans the event for the patterns of all rules. One pass over its text.
     pub fn scan<'e>(&self, event: &'e Event) -> EventScan<'e> {
         let event_type = &event.event_type;
-        let mut scan = EventScan {
-            text: self.scanner.scan(event.text(), event_type),
-            leaves: Vec::new(),
+        let scan = structured::Scan {
+            scanner: &self.scanner,
+            event_type,
+            evasive: self.evasive_events.contains(event_type),
         };
+        let mut leaves = Vec::new();
+        let path = || Cow::Borrowed(RedactionSpec::TEXT);
+        let text = scan.text(event.text(), path, &mut leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {
-            scan.leaves = structured::scan(structured, &self.scanner, event_type);
+            scan.structured(structured, &mut leaves);
         }
-        scan
+        EventScan {
+            text,
+            window: 0..event.text().len(),
+            leaves,
+        }
+    }
+
+    /// Whether some rule wants to see a streamed answer through disguises.
+    pub(crate) fn folds_stream(&self) -> bool {
+        self.evasive_events.contains(&EventType::LlmStreamChunk)
     }
 
     /// What the text asks for, as the scan saw it.
@@ -556,6 +636,12 @@ impl CompiledRule {
             EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
             _ => Parts::TEXT.and(Parts::TOOL_ARGS),
         }
+    }
+
+    /// Whether it searches texts for patterns. [`StreamGuard`](crate::StreamGuard) judges a streamed
+    /// answer by these, whatever its chunks.
+    pub fn scans(&self) -> bool {
+        self.scans
     }
 
     /// Whether it must be kept behind a deadline; if so, the rule to run there.

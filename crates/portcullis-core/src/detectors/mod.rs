@@ -136,6 +136,7 @@ impl EntryPattern {
             requires: self.requires,
             checks: &self.checks,
             built_in: self.built_in,
+            unspaced: false,
         }
     }
 }

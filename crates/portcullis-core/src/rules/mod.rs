@@ -7,6 +7,7 @@
 mod entities;
 mod expression;
 mod injection_patterns;
+mod pii_redaction;
 mod schema_validation;
 mod secret_redaction;
 mod tool_allowlist;
@@ -19,6 +20,7 @@ use serde::Serialize;
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
 pub use schema_validation::SchemaValidation;
 pub use secret_redaction::SecretRedaction;
 pub use tool_allowlist::ToolAllowlist;
@@ -26,12 +28,14 @@ pub use tool_allowlist::ToolAllowlist;
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
 use crate::redact::Cursor;
 use crate::scan::{Candidates, EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
 use crate::snapshot::ContextSnapshot;
+use crate::views::{Disguise, View};
 
 /// Everything a rule may look at.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +95,10 @@ pub struct Subject<'e> {
 #[derive(Debug)]
 pub struct EventScan<'e> {
     pub(crate) text: Candidates,
-    /// Strings of the structured part that some pattern may match.
+    /// The part of the text that is judged; what stands around it is only looked at for word
+    /// boundaries.
+    pub(crate) window: Range<usize>,
+    /// Strings of the structured part, and views of any string, that some pattern may match.
     pub(crate) leaves: Vec<Leaf<'e>>,
 }
 
@@ -103,10 +110,43 @@ pub(crate) struct Label {
 
 #[derive(Debug)]
 pub(crate) struct Leaf<'e> {
-    /// As in a redaction: a JSON Pointer, with `#` before it if the text is a member's name.
-    pub(crate) path: String,
+    /// As in a redaction: `text`, or a JSON Pointer, with `#` before it if the text is a member's name.
+    pub(crate) path: Cow<'static, str>,
     pub(crate) text: &'e str,
+    /// What is searched in its place, if it is in disguise.
+    pub(crate) view: Option<View>,
+    /// Where the search begins, in what is searched.
+    pub(crate) from: usize,
     pub(crate) candidates: Candidates,
+}
+
+/// Which disguises a rule sees through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// None.
+    Plain,
+    /// Those that leave letters, digits and their order alone: a value is still the value.
+    Values,
+    /// All of them.
+    All,
+}
+
+impl Sight {
+    /// A rule's `evasions`: off unless it says so, because RFC-001 has none.
+    fn of(evasions: bool, sight: Self) -> Self {
+        if evasions { sight } else { Self::Plain }
+    }
+
+    fn sees(self, disguise: Disguise) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Values => matches!(
+                disguise,
+                Disguise::Folded | Disguise::Erased | Disguise::Escaped | Disguise::Encoded
+            ),
+            Self::All => true,
+        }
+    }
 }
 
 impl<'e> Subject<'e> {
@@ -126,26 +166,72 @@ impl<'e> Subject<'e> {
     fn path(&self, place: usize) -> Cow<'static, str> {
         match place.checked_sub(1) {
             None => Cow::Borrowed(RedactionSpec::TEXT),
-            Some(leaf) => Cow::Owned(self.scan.leaves[leaf].path.clone()),
+            Some(leaf) => self.scan.leaves[leaf].path.clone(),
         }
-    }
-
-    /// The places where a pattern may match.
-    fn places(&self, id: PatternId) -> impl Iterator<Item = usize> {
-        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
-        std::iter::once(&self.scan.text)
-            .chain(leaves)
-            .enumerate()
-            .filter(move |(_, candidates)| candidates.contains(id))
-            .map(|(place, _)| place)
     }
 
     /// Every value that a pattern finds: in which place, and where in its text.
-    pub(crate) fn each(&self, id: PatternId, mut found: impl FnMut(usize, Range<usize>)) {
-        for place in self.places(id) {
-            let text = self.text(place);
-            self.scanner.find_all(id, text, |range| found(place, range));
+    pub(crate) fn each(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        mut found: impl FnMut(usize, Range<usize>),
+    ) {
+        let EventScan {
+            text,
+            window,
+            leaves,
+        } = self.scan;
+        if text.contains(id) {
+            let event_text = self.input.event.text();
+            self.scanner
+                .find_all(id, event_text, window.clone(), |range| found(0, range));
         }
+        for (index, leaf) in leaves.iter().enumerate() {
+            if leaf.candidates.contains(id) {
+                self.each_in_leaf(leaf, self.scanner, id, sight, |range| {
+                    found(index + 1, range)
+                });
+            }
+        }
+    }
+
+    /// The same in one string of the structured part, or one view.
+    fn each_in_leaf(
+        &self,
+        leaf: &Leaf<'_>,
+        scanner: &Scanner,
+        id: PatternId,
+        sight: Sight,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        let Some(view) = &leaf.view else {
+            return scanner.find_all(id, leaf.text, 0..leaf.text.len(), found);
+        };
+        if !sight.sees(view.disguise()) {
+            return;
+        }
+        let judged = |range: &Range<usize>| {
+            let window = &self.scan.window;
+            leaf.path != RedactionSpec::TEXT
+                || window.start <= range.start && range.end <= window.end
+        };
+        let text = view.text();
+        scanner.find_all(id, text, leaf.from..text.len(), |range| {
+            let original = view.original(range);
+            if judged(&original) {
+                found(original);
+            }
+        });
+    }
+
+    /// The views whose words may run together, with their places.
+    pub(crate) fn unspaced(&self) -> impl Iterator<Item = (usize, &View)> {
+        let leaves = self.scan.leaves.iter().enumerate();
+        leaves.filter_map(|(index, leaf)| {
+            let view = leaf.view.as_ref()?;
+            (view.disguise() == Disguise::Spaced).then_some((index + 1, view))
+        })
     }
 
     /// The redaction of one value.
@@ -155,30 +241,47 @@ impl<'e> Subject<'e> {
         range: Range<usize>,
         label: &Label,
     ) -> RedactionSpec {
-        let mut cursor = Cursor::new(self.text(place));
-        RedactionSpec {
-            path: self.path(place),
-            replacement: label.replacement.clone(),
-            entity_type: Some(label.entity_type.clone()),
-            start_offset: Some(cursor.code_point_of(range.start)),
-            end_offset: Some(cursor.code_point_of(range.end)),
-        }
+        label.redaction(self.path(place), &mut Cursor::new(self.text(place)), range)
     }
 
     /// A redaction for every value that a pattern finds.
-    pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
-        for place in self.places(id) {
-            let (text, path) = (self.text(place), self.path(place));
-            let mut cursor = Cursor::new(text);
-            self.scanner.find_all(id, text, |range| {
-                into.push(RedactionSpec {
-                    path: path.clone(),
-                    replacement: label.replacement.clone(),
-                    entity_type: Some(label.entity_type.clone()),
-                    start_offset: Some(cursor.code_point_of(range.start)),
-                    end_offset: Some(cursor.code_point_of(range.end)),
-                });
-            });
+    /// `finish` sees each value with its redaction.
+    pub(crate) fn redactions(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        label: &Label,
+        into: &mut Vec<RedactionSpec>,
+        mut finish: impl FnMut(&str, &mut RedactionSpec),
+    ) {
+        let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
+        self.each(id, sight, |place, range| {
+            if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
+                at = Some((place, self.path(place), Cursor::new(self.text(place))));
+            }
+            if let Some((_, path, cursor)) = &mut at {
+                let mut spec = label.redaction(path.clone(), cursor, range.clone());
+                finish(&self.text(place)[range], &mut spec);
+                into.push(spec);
+            }
+        });
+    }
+}
+
+impl Label {
+    fn redaction(
+        &self,
+        path: Cow<'static, str>,
+        cursor: &mut Cursor<'_>,
+        range: Range<usize>,
+    ) -> RedactionSpec {
+        RedactionSpec {
+            path,
+            replacement: self.replacement.clone(),
+            entity_type: Some(self.entity_type.clone()),
+            start_offset: Some(cursor.code_point_of(range.start)),
+            end_offset: Some(cursor.code_point_of(range.end)),
+            restorable: false,
         }
     }
 }
@@ -219,6 +322,7 @@ impl RuleSpec {
 pub const BUILT_IN: &[RuleSpec] = &[
     ToolAllowlist::SPEC,
     SecretRedaction::SPEC,
+    PiiRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
     Expression::SPEC,
@@ -247,6 +351,8 @@ pub enum RuleSettings {
     ToolAllowlist(ToolAllowlist),
     /// `secret-redaction`
     SecretRedaction(SecretRedaction),
+    /// `pii-redaction`
+    PiiRedaction(PiiRedaction),
     /// `injection-patterns`
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
@@ -276,12 +382,25 @@ pub(crate) struct RuleCompiler<'c> {
     /// The pack's `events`, which replace the rule's own.
     pub(crate) events: Option<EventSet>,
     pub(crate) scanner: &'c mut ScannerBuilder,
+    /// The patterns that a streamed answer is searched for.
+    pub(crate) stream_patterns: &'c mut Vec<PatternId>,
+    /// What sequence rules wait for.
+    pub(crate) triggers: &'c mut Vec<Trigger>,
+    /// Events whose texts some rule wants to see through disguises.
+    pub(crate) evasive_events: &'c mut EventSet,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
 impl RuleCompiler<'_> {
     fn events_or(&self, default: impl FnOnce() -> EventSet) -> EventSet {
         self.events.clone().unwrap_or_else(default)
+    }
+
+    /// Has the texts of these events seen through disguises, if so configured.
+    fn sees_through(&mut self, evasions: bool, events: &EventSet) {
+        if evasions {
+            self.evasive_events.extend(events);
+        }
     }
 
     fn pattern(
@@ -292,6 +411,10 @@ impl RuleCompiler<'_> {
     ) -> Option<PatternId> {
         match self.scanner.add(spec, events) {
             Ok(id) => {
+                let streamed = events.contains(&EventType::LlmStreamChunk);
+                if streamed && !self.stream_patterns.contains(&id) {
+                    self.stream_patterns.push(id);
+                }
                 if self.scanner.is_unfiltered(id) {
                     let message = format!(
                         "pattern `{}` has no fixed text of three bytes, so it runs over every event",
@@ -318,6 +441,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(_) => &ToolAllowlist::SPEC,
             Self::SecretRedaction(_) => &SecretRedaction::SPEC,
+            Self::PiiRedaction(_) => &PiiRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
             Self::Expression(_) => &Expression::SPEC,
@@ -329,6 +453,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(settings) => settings.compile(compiler),
             Self::SecretRedaction(settings) => settings.compile(compiler),
+            Self::PiiRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
@@ -382,6 +507,10 @@ mod tests {
             (
                 RuleSettings::SecretRedaction(SecretRedaction::default()),
                 "secret-redaction",
+            ),
+            (
+                RuleSettings::PiiRedaction(PiiRedaction::default()),
+                "pii-redaction",
             ),
             (
                 RuleSettings::InjectionPatterns(InjectionPatterns::default()),

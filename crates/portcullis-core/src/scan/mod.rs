@@ -9,9 +9,11 @@
 //! Rejected: `RegexSet` or one automaton over all patterns (0.45 GB/s here, and growing with the set);
 //! Aho–Corasick over the literals (each byte waits for the one before it); Teddy (64 literals at most).
 
+mod features;
 mod filter;
 mod literals;
 mod pattern;
+mod prefix;
 mod requirement;
 
 use std::ops::Range;
@@ -20,11 +22,13 @@ use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
+pub use features::Features;
 use filter::LiteralFilter;
 pub use literals::MIN_KEYWORD_BYTES;
-use pattern::Pattern;
+pub use pattern::PatternError;
 pub(crate) use pattern::compile;
-pub use pattern::{Found, PatternError};
+use pattern::{Found, Pattern};
+pub(crate) use prefix::{Memory, Prefixes};
 pub use requirement::Requirement;
 
 /// What to look for.
@@ -43,6 +47,8 @@ pub struct PatternSpec<'a> {
     pub checks: &'a [Check],
     /// Whether it is known to compile, so that it need not be compiled before it is needed.
     pub built_in: bool,
+    /// Whether to look for it without its white space and word boundaries, in a text that has none.
+    pub unspaced: bool,
 }
 
 /// A set of event types.
@@ -184,6 +190,12 @@ impl ScannerBuilder {
         self.patterns[usize::from(id.0)].is_unfiltered()
     }
 
+    /// The fewest bytes that a match of the pattern has.
+    pub(crate) fn min_len(&self, id: PatternId) -> usize {
+        let properties = self.patterns[usize::from(id.0)].hir().properties();
+        properties.minimum_len().unwrap_or(0)
+    }
+
     /// Compiles the filter.
     pub fn build(self) -> Scanner {
         let literals = self.patterns.iter().map(Pattern::literals);
@@ -195,18 +207,22 @@ impl ScannerBuilder {
             .filter(|(_, pattern)| pattern.is_unfiltered())
             .map(|(index, _)| PatternId(index as u16))
             .collect();
-        let required = self
+        let required: Vec<(Requirement, PatternId)> = self
             .patterns
             .iter()
             .enumerate()
             .filter_map(|(index, pattern)| Some((pattern.requirement()?, PatternId(index as u16))))
             .collect();
+        let requirements = required.iter().fold(Features::default(), |all, (one, _)| {
+            all.union(one.feature())
+        });
         Scanner {
             filter,
             patterns: self.patterns,
             events: self.events,
             unfiltered,
             required,
+            requirements,
         }
     }
 }
@@ -221,6 +237,8 @@ pub struct Scanner {
     unfiltered: Vec<PatternId>,
     /// Patterns that are announced by what they require.
     required: Vec<(Requirement, PatternId)>,
+    /// All that they require.
+    requirements: Features,
 }
 
 impl Scanner {
@@ -241,15 +259,37 @@ impl Scanner {
             .map(|id| self.patterns[usize::from(id.0)].source())
     }
 
-    /// Which patterns may match this text. One pass.
+    /// Which patterns may match this text.
     pub fn scan(&self, text: &str, event_type: &EventType) -> Candidates {
+        let features = if self.uses_features() {
+            Features::of(text)
+        } else {
+            Features::default()
+        };
+        self.scan_with(text, features, event_type)
+    }
+
+    /// Whether some pattern is announced by what it requires.
+    pub(crate) fn uses_features(&self) -> bool {
+        !self.required.is_empty()
+    }
+
+    /// Which patterns may match a text that has these features. One pass.
+    pub(crate) fn scan_with(
+        &self,
+        text: &str,
+        features: Features,
+        event_type: &EventType,
+    ) -> Candidates {
         let mut candidates = Candidates::none(self.patterns.len());
         for id in &self.unfiltered {
             candidates.insert(*id);
         }
-        for (requirement, id) in &self.required {
-            if requirement.holds(text) {
-                candidates.insert(*id);
+        if features.intersects(self.requirements) {
+            for (requirement, id) in &self.required {
+                if features.contains(requirement.feature()) {
+                    candidates.insert(*id);
+                }
             }
         }
         self.filter.scan(text.as_bytes(), |pattern| {
@@ -264,9 +304,32 @@ impl Scanner {
         self.patterns[usize::from(id.0)].find(text)
     }
 
-    /// All values that a pattern finds, in order.
-    pub fn find_all(&self, id: PatternId, text: &str, mut found: impl FnMut(Range<usize>)) {
-        self.patterns[usize::from(id.0)].each(text, 0, |one| {
+    /// Where matches of these patterns begin that a text does not yet decide.
+    pub(crate) fn prefixes(&self, ids: &[PatternId]) -> Prefixes {
+        Prefixes::new(ids.iter().map(|id| self.patterns[usize::from(id.0)].hir()))
+    }
+
+    /// Every match of a pattern in this part of the text, in order, whether its value counts or not.
+    pub(crate) fn each_match(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        found: impl FnMut(Found),
+    ) {
+        self.patterns[usize::from(id.0)].each(text, window, found);
+    }
+
+    /// All values that a pattern finds in this part of the text, in order. What stands around it is
+    /// only looked at for word boundaries.
+    pub fn find_all(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        self.each_match(id, text, window, |one| {
             if let Some(value) = one.value {
                 found(value);
             }

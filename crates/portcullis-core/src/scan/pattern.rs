@@ -44,17 +44,18 @@ pub enum PatternError {
 
 /// One match of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// All that the regular expression took in.
-    pub whole: Range<usize>,
+    pub(crate) whole: Range<usize>,
     /// The part that is wanted; `None` if it fails the pattern's checks.
-    pub value: Option<Range<usize>>,
+    pub(crate) value: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Pattern {
     source: String,
     ignore_case: bool,
+    unspaced: bool,
     keywords: Vec<String>,
     requires: Option<Requirement>,
     checks: Vec<Check>,
@@ -91,6 +92,7 @@ impl Pattern {
         let mut pattern = Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
+            unspaced: spec.unspaced,
             keywords: spec.keywords.to_vec(),
             requires: spec.requires,
             checks: spec.checks.to_vec(),
@@ -126,6 +128,7 @@ impl Pattern {
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
         self.source == spec.regex
+            && self.unspaced == spec.unspaced
             && self.ignore_case == spec.ignore_case
             && self.keywords == spec.keywords
             && self.requires == spec.requires
@@ -134,6 +137,10 @@ impl Pattern {
 
     pub(super) fn source(&self) -> &str {
         &self.source
+    }
+
+    pub(super) fn hir(&self) -> &Hir {
+        &self.hir
     }
 
     pub(super) fn literals(&self) -> &[String] {
@@ -152,40 +159,43 @@ impl Pattern {
     /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
         let mut first = None;
-        self.try_each(text, 0, |found| {
+        self.try_each(text, 0..text.len(), |found| {
             first = found.value;
             first.is_none()
         });
         first
     }
 
-    /// Every match from here on, in order. What stands before `from` is only looked at for word
-    /// boundaries.
-    pub(super) fn each(&self, text: &str, from: usize, mut found: impl FnMut(Found)) {
-        self.try_each(text, from, |one| {
+    /// Every match in this part of the text, in order. What stands around it is only looked at for
+    /// word boundaries: the caller knows that no match reaches past its end.
+    pub(super) fn each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found)) {
+        self.try_each(text, window, |one| {
             found(one);
             true
         });
     }
 
-    fn try_each(&self, text: &str, from: usize, mut found: impl FnMut(Found) -> bool) {
+    fn try_each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found) -> bool) {
         let Some(compiled) = self.compiled() else {
             // What cannot be searched must not pass. Tests compile every built-in pattern, so this
             // is for the reader's peace of mind.
             found(Found {
-                whole: from..text.len(),
-                value: Some(from..text.len()),
+                whole: window.clone(),
+                value: Some(window),
             });
             return;
         };
         if let Some(screen) = &compiled.screen
-            && !screen.is_match_at(text, from)
+            && !screen.is_match_at(text, window.start)
         {
             return;
         }
-        let mut at = from;
+        let mut at = window.start;
         let mut count = 0;
         while let Some(one) = compiled.regex.find_at(text, at) {
+            if one.start() >= window.end {
+                return;
+            }
             let mut whole = one.range();
             if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
                 whole.end = text.len();
@@ -234,11 +244,50 @@ fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
         .build()
         .parse(&with_python_classes(spec.regex))
         .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
-    Ok(if spec.ignore_case {
+    let hir = if spec.ignore_case {
         with_python_i(hir)
     } else {
         hir
+    };
+    Ok(if spec.unspaced {
+        without_space(&hir)
+    } else {
+        hir
     })
+}
+
+/// The pattern for a text whose words run together.
+fn without_space(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(without_space).collect();
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Hir::empty(),
+        HirKind::Literal(literal) => {
+            let space = |byte: &u8| byte.is_ascii_whitespace();
+            let kept: Vec<u8> = literal.0.iter().copied().filter(|b| !space(b)).collect();
+            Hir::literal(kept)
+        }
+        HirKind::Class(Class::Unicode(class)) => {
+            let space = |range: &ClassUnicodeRange| {
+                let (start, end) = (range.start(), range.end());
+                (start..=end).all(|c| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
+            };
+            if class.iter().all(space) {
+                return Hir::empty();
+            }
+            hir.clone()
+        }
+        HirKind::Class(_) => hir.clone(),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            sub: Box::new(without_space(&repetition.sub)),
+            ..*repetition
+        }),
+        HirKind::Capture(capture) => Hir::capture(Capture {
+            sub: Box::new(without_space(&capture.sub)),
+            ..capture.clone()
+        }),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+    }
 }
 
 /// A regular expression that takes no more than so many bytes.
