@@ -94,6 +94,15 @@ macro_rules! families {
 
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
+    Secrets "cloud": "secrets/cloud.yaml",
+    Secrets "code": "secrets/code.yaml",
+    Secrets "ai": "secrets/ai.yaml",
+    Secrets "payment": "secrets/payment.yaml",
+    Secrets "chat": "secrets/chat.yaml",
+    Secrets "data": "secrets/data.yaml",
+    Secrets "identity": "secrets/identity.yaml",
+    Secrets "keys": "secrets/keys.yaml",
+    Secrets "generic": "secrets/generic.yaml",
     Injection "rfc": "injection/rfc.yaml",
     Pii "contact": "pii/contact.yaml",
     Pii "financial": "pii/financial.yaml",
