@@ -202,11 +202,7 @@ mod tests {
         assert!(passes().count() >= 40);
         for entry in &family.entries {
             let mut builder = ScannerBuilder::default();
-            let spec = PatternSpec {
-                regex: &entry.pattern,
-                ignore_case: Kind::Shell.ignores_case(),
-                keywords: &entry.keywords,
-            };
+            let spec = entry.pattern.spec(Kind::Shell);
             let id = builder.add(&spec, &EventSet::any()).unwrap();
             assert!(
                 !builder.is_unfiltered(id),
