@@ -11,7 +11,7 @@ fuzz_target!(|input: (&str, bool, &str)| {
     let spec = PatternSpec {
         regex,
         ignore_case,
-        keywords: &[],
+        ..PatternSpec::default()
     };
     let Ok(id) = builder.add(&spec, &EventSet::standard()) else {
         return;
@@ -20,5 +20,5 @@ fuzz_target!(|input: (&str, bool, &str)| {
     if scanner.find(id, text).is_some() {
         assert!(scanner.scan(text, &EventType::LlmBefore).contains(id));
     }
-    scanner.find_all(id, text, |span| assert!(text.is_char_boundary(span.end)));
+    scanner.find_all(id, text, 0..text.len(), |span| assert!(text.is_char_boundary(span.end)));
 });

@@ -58,6 +58,8 @@ error_codes! {
     JailbreakCustom = "JAILBREAK_CUSTOM", retryable: false;
     /// The text is longer than `limits.max_text_bytes`, or the paths into the structured part are many times that; nothing of it was judged.
     TextTooLarge = "TEXT_TOO_LARGE", retryable: true;
+    /// Too much of a streamed answer had to be held back: all of it may be one match of a pattern that has no upper bound.
+    StreamUndecided = "STREAM_UNDECIDED", retryable: false;
     /// An earlier event of this run put it in quarantine.
     SessionQuarantined = "SESSION_QUARANTINED", retryable: false;
     /// A fast rule failed or panicked, and `gateway.sync.fail_open` is false.

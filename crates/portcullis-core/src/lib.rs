@@ -48,6 +48,7 @@ mod route;
 pub mod rules;
 pub mod scan;
 mod snapshot;
+mod stream;
 mod structured;
 
 pub use decision::{
@@ -69,3 +70,4 @@ pub use snapshot::{
     AvailableTools, ContextBuilder, ContextSnapshot, DefaultContextBuilder, Signals, SnapshotWire,
     ToolRiskInfo, ToolRiskTier, ToolRisks, TrustBoundary,
 };
+pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard};

@@ -4,14 +4,14 @@
 //! [`PolicyBuilder::compile`] gives an immutable [`Policy`] with a digest over everything that can
 //! change a verdict.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
 use crate::decision::{Decision, Severity, StopSpec};
-use crate::detectors::{self, Kind, Meaning};
+use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
@@ -21,8 +21,9 @@ use crate::route::DefaultRiskRouter;
 use crate::rules::{
     Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
 };
-use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
+use crate::stream::MAX_HOLD_BYTES;
 use crate::structured::{self, Measure};
 
 /// Whether decisions bind.
@@ -232,6 +233,7 @@ impl PolicyBuilder {
         let mut rules: Vec<CompiledRule> = Vec::new();
         let mut rules_json: Vec<Value> = Vec::new();
         let mut structured_events = EventSet::default();
+        let mut stream_patterns = Vec::new();
         for entry in &self.rules {
             if rules.iter().any(|known| known.id == entry.id) {
                 diagnostics
@@ -239,7 +241,7 @@ impl PolicyBuilder {
                     .help("give one of them another `id`, and name its kind with `rule:`");
                 continue;
             }
-            let rule = entry.compile(&mut scanner, diagnostics);
+            let rule = entry.compile(&mut scanner, &mut stream_patterns, diagnostics);
             if rule.scans {
                 structured_events.extend(&rule.events);
             }
@@ -285,24 +287,34 @@ impl PolicyBuilder {
             signals,
             rules,
             structured_events,
+            stream_patterns,
+            prefixes: OnceLock::new(),
             deep_rules: self.deep_rules,
         })
     }
 }
 
 impl RuleEntry {
-    fn compile(&self, scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> CompiledRule {
+    fn compile(
+        &self,
+        scanner: &mut ScannerBuilder,
+        stream_patterns: &mut Vec<PatternId>,
+        diagnostics: &mut Diagnostics,
+    ) -> CompiledRule {
         match &self.kind {
             RuleKind::BuiltIn(settings) => {
                 let compiled = settings.compile(&mut RuleCompiler {
                     id: self.id.clone(),
                     events: self.events.clone(),
                     scanner,
+                    stream_patterns,
                     diagnostics,
                 });
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::PiiRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -356,6 +368,10 @@ pub struct Policy {
     rules: Vec<CompiledRule>,
     /// Events whose structured part some rule wants scanned.
     structured_events: EventSet,
+    /// What a streamed answer is searched for.
+    stream_patterns: Vec<PatternId>,
+    /// Made when the first answer is streamed.
+    prefixes: OnceLock<Prefixes>,
     deep_rules: Vec<DeepRuleSettings>,
 }
 
@@ -376,6 +392,8 @@ impl Policy {
             signals: SignalPatterns::default(),
             rules: Vec::new(),
             structured_events: EventSet::default(),
+            stream_patterns: Vec::new(),
+            prefixes: OnceLock::new(),
             deep_rules: Vec::new(),
         }
     }
@@ -423,6 +441,28 @@ impl Policy {
     /// The one scanner.
     pub fn scanner(&self) -> &Scanner {
         &self.scanner
+    }
+
+    /// The patterns that a streamed answer is searched for.
+    pub(crate) fn stream_patterns(&self) -> &[PatternId] {
+        &self.stream_patterns
+    }
+
+    /// The rules that search a streamed answer for patterns.
+    pub(crate) fn stream_rules(&self) -> impl Iterator<Item = &CompiledRule> {
+        let streamed = |rule: &&CompiledRule| rule.events.contains(&EventType::LlmStreamChunk);
+        self.rules.iter().filter(|rule| rule.scans).filter(streamed)
+    }
+
+    pub(crate) fn prefixes(&self) -> &Prefixes {
+        self.prefixes
+            .get_or_init(|| self.scanner.prefixes(&self.stream_patterns))
+    }
+
+    /// How much of a streamed answer can be held back at most, in bytes.
+    pub fn max_hold(&self) -> usize {
+        let longest = self.prefixes().max_len();
+        longest.unwrap_or(MAX_HOLD_BYTES).min(MAX_HOLD_BYTES)
     }
 
     /// STOP if the event is larger than the limits.
@@ -473,6 +513,7 @@ impl Policy {
         let event_type = &event.event_type;
         let mut scan = EventScan {
             text: self.scanner.scan(event.text(), event_type),
+            window: 0..event.text().len(),
             leaves: Vec::new(),
         };
         if self.structured_events.contains(event_type)
@@ -589,17 +630,8 @@ impl SignalPatterns {
         let families = [("rfc".to_owned(), Place::default())];
         let entries = crate::pack::read_families(Kind::Signals, &families, diagnostics);
         for (entry, _) in entries {
-            let detectors::Entry {
-                pattern,
-                keywords,
-                meaning,
-                ..
-            } = entry;
-            let spec = PatternSpec {
-                regex: &pattern,
-                ignore_case: Kind::Signals.ignores_case(),
-                keywords: &keywords,
-            };
+            let spec = entry.pattern.spec(Kind::Signals);
+            let (pattern, meaning) = (&entry.pattern.regex, &entry.meaning);
             match (scanner.add(&spec, &EventSet::any()), meaning) {
                 (Ok(id), Meaning::RequestsSystemInfo) => patterns.system_info.push(id),
                 (Ok(id), _) => patterns.capability_change.push(id),
@@ -607,7 +639,7 @@ impl SignalPatterns {
                     diagnostics.error(Place::default(), format!("signal `{pattern}`: {error}"));
                 }
             }
-            patterns.sources.push(pattern);
+            patterns.sources.push(entry.pattern.regex);
         }
         patterns
     }

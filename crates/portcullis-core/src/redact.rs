@@ -254,6 +254,7 @@ mod tests {
             entity_type: None,
             start_offset: span.map(|(start, _)| start),
             end_offset: span.map(|(_, end)| end),
+            restorable: false,
         }
     }
 

@@ -9,8 +9,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use portcullis_core::detectors::EntryPattern;
 use portcullis_core::rules::{
-    RuleError, RuleInfo, RuleInput, RuleSettings, SecretPattern, SecretRedaction,
+    EntityPattern, RuleError, RuleInfo, RuleInput, RuleSettings, SecretRedaction,
 };
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
@@ -54,10 +55,10 @@ fn patterns(c: &mut Criterion) {
     let event = Event::tool_call_result("bench", "t", cases::prose(10 * 1024));
     let mut group = c.benchmark_group("patterns");
     for count in [13, 130, 1300] {
-        let patterns = (0..count).map(|n| SecretPattern {
+        let patterns = (0..count).map(|n| EntityPattern {
             entity: format!("TOKEN_{n}"),
-            regex: format!("k{n:x}q_[a-z0-9]{{20,}}"),
-            keywords: Vec::new(),
+            pattern: EntryPattern::of(format!("k{n:x}q_[a-z0-9]{{20,}}")),
+            severity: Severity::High,
             place: pack::diagnostic::Place::default(),
         });
         let settings = SecretRedaction {

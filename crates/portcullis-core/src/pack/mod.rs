@@ -126,14 +126,19 @@ pub(crate) fn read_families(
     entries
 }
 
-/// What a pattern rule's `families` says; RFC-001's own family if it says nothing.
+/// What a pattern rule's `families` says; these if it says nothing.
 pub(crate) fn configured_families(
     config: &mut MapReader<'_>,
+    default: &[&str],
     d: &mut Diagnostics,
 ) -> Vec<(String, Place)> {
-    let families = config
-        .placed_texts("families", d)
-        .unwrap_or_else(|| vec![("rfc".to_owned(), config.place())]);
+    let families = config.placed_texts("families", d).unwrap_or_else(|| {
+        let place = config.place();
+        default
+            .iter()
+            .map(|name| ((*name).to_owned(), place))
+            .collect()
+    });
     if families.is_empty() && config.get("patterns").is_none() {
         let place = config.key_place("families").unwrap_or_default();
         d.warning(

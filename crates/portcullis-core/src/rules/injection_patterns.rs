@@ -1,14 +1,16 @@
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use super::{
     Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
     documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
-use crate::detectors::{self, Kind, Meaning};
+use crate::detectors::{self, EntryPattern, Kind, Meaning};
 use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
@@ -16,7 +18,7 @@ use crate::intent::JailbreakIntent;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::{self, MapReader, Node, Yaml};
 use crate::pack::{configured_families, read_families};
-use crate::scan::{EventSet, PatternId, PatternSpec};
+use crate::scan::{EventSet, PatternId};
 
 documented! {
     /// Acts on unambiguous attacks on the agent's instructions.
@@ -32,11 +34,15 @@ documented! {
     /// If several patterns match, the strongest action decides, then the first pattern in the list.
     /// Severity critical; case is ignored.
     ///
+    /// A pattern with a `weight` below 1 is only a sign. Signs within 600 bytes of each other add up,
+    /// each pattern once, and are an attack if they reach 1; what it is trying to do is what most of
+    /// the weight says. So ordinary talk about prompts, keys and roles passes.
+    ///
     /// ## Configuration
     ///
     /// - `families`: detector families to look for. Default: `[rfc]`.
-    /// - `patterns`: your own, as a list of `{pattern, intent}` (or `[pattern, intent]`). They come
-    ///   after the families.
+    /// - `patterns`: your own, as a list of `{pattern, intent, weight}` (or `[pattern, intent]`).
+    ///   They come after the families. Without `weight`, a match decides alone.
     ///
     /// With `events` on the rule, every pattern is judged on those events instead.
     ///
@@ -60,12 +66,13 @@ documented! {
 /// One attack to look for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttackPattern {
-    /// The regular expression; case is ignored.
-    pub regex: String,
+    /// How to find it; case is ignored.
+    #[serde(flatten)]
+    pub pattern: EntryPattern,
     /// What a match is trying to do.
     pub intent: JailbreakIntent,
-    /// Literals of which every match contains one; empty to have them worked out.
-    pub keywords: Vec<String>,
+    /// 1 decides alone; less adds up with what stands near it.
+    pub weight: f64,
     /// Where it was configured.
     #[serde(skip)]
     pub place: Place,
@@ -86,10 +93,10 @@ impl InjectionPatterns {
         let patterns = entries
             .into_iter()
             .filter_map(|(entry, place)| match entry.meaning {
-                Meaning::Intent(intent) => Some(AttackPattern {
-                    regex: entry.pattern,
+                Meaning::Attack { intent, weight } => Some(AttackPattern {
+                    pattern: entry.pattern,
                     intent,
-                    keywords: entry.keywords,
+                    weight,
                     place,
                 }),
                 _ => None,
@@ -103,7 +110,7 @@ impl InjectionPatterns {
         reason = "the signature of every rule's reader"
     )]
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let families = configured_families(config, d);
+        let families = configured_families(config, &["rfc"], d);
         let mut settings = Self::of_families(&families, d);
         for node in config.list("patterns", d).unwrap_or_default() {
             settings.patterns.extend(read_pattern(node, d));
@@ -117,13 +124,14 @@ impl InjectionPatterns {
         for pattern in &self.patterns {
             let judged_on = compiler.events_or(|| default_events(pattern.intent));
             events.extend(&judged_on);
-            let spec = PatternSpec {
-                regex: &pattern.regex,
-                ignore_case: Kind::Injection.ignores_case(),
-                keywords: &pattern.keywords,
-            };
+            let spec = pattern.pattern.spec(Kind::Injection);
             if let Some(id) = compiler.pattern(&spec, &judged_on, pattern.place) {
-                patterns.push((id, pattern.intent, judged_on));
+                patterns.push(CompiledAttack {
+                    id,
+                    intent: pattern.intent,
+                    weight: pattern.weight,
+                    events: judged_on,
+                });
             }
         }
         Compiled {
@@ -153,7 +161,7 @@ fn default_events(intent: JailbreakIntent) -> EventSet {
 }
 
 fn read_pattern(node: &Node, d: &mut Diagnostics) -> Option<AttackPattern> {
-    let (regex, intent) = match &node.yaml {
+    let (regex, intent, weight) = match &node.yaml {
         Yaml::List(pair) => {
             let [regex, intent] = pair.as_slice() else {
                 d.error(
@@ -162,20 +170,21 @@ fn read_pattern(node: &Node, d: &mut Diagnostics) -> Option<AttackPattern> {
                 );
                 return None;
             };
-            (regex, intent)
+            (regex, intent, 1.0)
         }
         _ => {
             let mut map = MapReader::open(node, "a pattern", d)?;
             let regex = map.require("pattern", d);
             let intent = map.require("intent", d);
+            let weight = map.amount("weight", d).unwrap_or(1.0);
             map.finish(d);
-            (regex?, intent?)
+            (regex?, intent?, weight)
         }
     };
     Some(AttackPattern {
-        regex: yaml::text(regex, "pattern", d)?.to_owned(),
+        pattern: EntryPattern::of(yaml::text(regex, "pattern", d)?),
         intent: detectors::intent(intent, d)?,
-        keywords: Vec::new(),
+        weight,
         place: regex.place,
     })
 }
@@ -187,45 +196,126 @@ const INDIRECT: Label = Label {
 
 struct CompiledInjection {
     id: RuleId,
-    patterns: Vec<(PatternId, JailbreakIntent, EventSet)>,
+    patterns: Vec<CompiledAttack>,
+}
+
+struct CompiledAttack {
+    id: PatternId,
+    intent: JailbreakIntent,
+    weight: f64,
+    events: EventSet,
+}
+
+/// Signs of an attack add up within so many bytes.
+const NEAR: usize = 600;
+
+/// Sums of weights are compared with this much room for rounding.
+const ROUNDING: f64 = 1e-9;
+
+/// A match of a pattern: an attack, or a sign of one.
+struct Sign {
+    place: usize,
+    range: Range<usize>,
+    /// Which pattern.
+    index: usize,
 }
 
 impl InlineRule for CompiledInjection {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
+        if subject.is_plain() {
+            return Ok(None);
+        }
         let event_type = &subject.input.event.event_type;
-        let mut strongest: Option<(Action, JailbreakIntent, String)> = None;
-        let mut redactions = Vec::new();
-        for (id, intent, events) in &self.patterns {
+        let mut signs = Vec::new();
+        for (index, pattern) in self.patterns.iter().enumerate() {
             // The scan keeps a pattern that two rules share if either wants this event.
-            if !events.contains(event_type) {
-                continue;
-            }
-            let action = intent.default_action();
-            let stopped = matches!(strongest, Some((Action::Stop, _, _)));
-            if stopped && action != Action::Redact {
-                continue;
-            }
-            let Some((text, range)) = subject.find(*id) else {
-                continue;
-            };
-            if action == Action::Redact {
-                subject.redactions(*id, &INDIRECT, &mut redactions);
-            }
-            if strongest
-                .as_ref()
-                .is_none_or(|(known, _, _)| *known < action)
-            {
-                strongest = Some((action, *intent, text[range].chars().take(50).collect()));
+            if pattern.events.contains(event_type) {
+                subject.each(pattern.id, |place, range| {
+                    signs.push(Sign {
+                        place,
+                        range,
+                        index,
+                    });
+                });
             }
         }
-        Ok(strongest.map(|(action, intent, excerpt)| Decision {
-            redactions,
-            ..self.decide(action, intent, &excerpt)
-        }))
+        signs.sort_by_key(|sign| (sign.place, sign.range.start));
+        let mut parts = vec![None; signs.len()];
+        for from in 0..signs.len() {
+            self.combine(&signs[from..], &mut parts[from..]);
+        }
+        Ok(self.judge(subject, &signs, &parts))
     }
 }
 
 impl CompiledInjection {
+    /// Whether the first of these signs is an attack, alone or with what stands near it; if so, notes
+    /// for each that is part of it what it is trying to do.
+    fn combine(&self, signs: &[Sign], parts: &mut [Option<JailbreakIntent>]) {
+        let first = &self.patterns[signs[0].index];
+        if first.weight >= 1.0 {
+            note(&mut parts[0], first.intent);
+            return;
+        }
+        let near = |sign: &Sign| {
+            sign.place == signs[0].place && sign.range.start - signs[0].range.start <= NEAR
+        };
+        let mut seen: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut shares = [0.0; JailbreakIntent::ATTACKS.len()];
+        let len = signs.iter().take_while(|sign| near(sign)).count();
+        for sign in &signs[..len] {
+            let pattern = &self.patterns[sign.index];
+            if pattern.weight < 1.0 && !seen.contains(&sign.index) {
+                seen.push(sign.index);
+                let intents = JailbreakIntent::ATTACKS.iter().zip(&mut shares);
+                for (_, share) in intents.filter(|(intent, _)| **intent == pattern.intent) {
+                    *share += pattern.weight;
+                }
+            }
+        }
+        if shares.iter().sum::<f64>() < 1.0 - ROUNDING {
+            return;
+        }
+        let largest = JailbreakIntent::ATTACKS
+            .into_iter()
+            .zip(shares)
+            .max_by(|(_, a), (_, b)| a.total_cmp(b));
+        if let Some((intent, _)) = largest {
+            let members = signs[..len].iter().zip(parts);
+            for (_, part) in members.filter(|(sign, _)| self.patterns[sign.index].weight < 1.0) {
+                note(part, intent);
+            }
+        }
+    }
+
+    /// The strongest action decides, then the first pattern in the list, then its first match.
+    fn judge(
+        &self,
+        subject: &Subject<'_>,
+        signs: &[Sign],
+        parts: &[Option<JailbreakIntent>],
+    ) -> Option<Decision> {
+        let attacks = || {
+            let attacks = signs.iter().zip(parts);
+            attacks.filter_map(|(sign, intent)| Some((sign, (*intent)?)))
+        };
+        let (sign, intent) = attacks().min_by_key(|(sign, intent)| {
+            (std::cmp::Reverse(intent.default_action()), sign.index)
+        })?;
+        let excerpt: String = subject.text(sign.place)[sign.range.clone()]
+            .chars()
+            .take(50)
+            .collect();
+        let redactions = attacks()
+            .filter(|(_, intent)| intent.default_action() == Action::Redact)
+            .map(|(sign, _)| subject.redaction(sign.place, sign.range.clone(), &INDIRECT))
+            .collect();
+        Some(Decision {
+            redactions,
+            ..self.decide(intent.default_action(), intent, &excerpt)
+        })
+    }
+
     fn decide(&self, action: Action, intent: JailbreakIntent, excerpt: &str) -> Decision {
         let id = self.id.clone();
         let name = intent.as_str();
@@ -257,5 +347,12 @@ impl CompiledInjection {
             .with_severity(Severity::Critical)
             .with_confidence(1.0)
             .with_effects(intent.default_effects().iter().copied())
+    }
+}
+
+/// A sign can be part of several attacks; the strongest action counts.
+fn note(part: &mut Option<JailbreakIntent>, intent: JailbreakIntent) {
+    if part.is_none_or(|known| known.default_action() < intent.default_action()) {
+        *part = Some(intent);
     }
 }

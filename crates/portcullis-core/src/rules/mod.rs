@@ -4,8 +4,10 @@
 //! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
 //! behind a deadline of its own, because nobody can promise that it returns.
 
+mod entities;
 mod expression;
 mod injection_patterns;
+mod pii_redaction;
 mod schema_validation;
 mod secret_redaction;
 mod tool_allowlist;
@@ -15,10 +17,12 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
 pub use schema_validation::SchemaValidation;
-pub use secret_redaction::{SecretPattern, SecretRedaction};
+pub use secret_redaction::SecretRedaction;
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
@@ -89,6 +93,9 @@ pub struct Subject<'e> {
 #[derive(Debug)]
 pub struct EventScan<'e> {
     pub(crate) text: Candidates,
+    /// The part of the text that is judged; what stands around it is only looked at for word
+    /// boundaries.
+    pub(crate) window: Range<usize>,
     /// Strings of the structured part that some pattern may match.
     pub(crate) leaves: Vec<Leaf<'e>>,
 }
@@ -108,46 +115,96 @@ pub(crate) struct Leaf<'e> {
 }
 
 impl<'e> Subject<'e> {
-    /// The places where a pattern may match: path, text.
-    fn places(&self, id: PatternId) -> impl Iterator<Item = (&str, &'e str)> {
-        let text = self
-            .scan
-            .text
-            .contains(id)
-            .then(|| (RedactionSpec::TEXT, self.input.event.text()));
-        let leaves = self
-            .scan
-            .leaves
-            .iter()
-            .filter(move |leaf| leaf.candidates.contains(id))
-            .map(|leaf| (&*leaf.path, leaf.text));
-        text.into_iter().chain(leaves)
+    /// Whether no pattern of the policy can match any text of the event.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.scan.text.is_empty() && self.scan.leaves.is_empty()
     }
 
-    /// The first match of a pattern.
-    pub(crate) fn find(&self, id: PatternId) -> Option<(&'e str, Range<usize>)> {
-        self.places(id)
-            .find_map(|(_, text)| self.scanner.find(id, text).map(|range| (text, range)))
+    /// The text of a place: 0 is the event's text, the others are strings of its structured part.
+    pub(crate) fn text(&self, place: usize) -> &'e str {
+        match place.checked_sub(1) {
+            None => self.input.event.text(),
+            Some(leaf) => self.scan.leaves[leaf].text,
+        }
     }
 
-    /// A redaction for every match of a pattern.
-    pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
-        for (path, text) in self.places(id) {
-            let path: Cow<'static, str> = if path == RedactionSpec::TEXT {
-                Cow::Borrowed(RedactionSpec::TEXT)
-            } else {
-                Cow::Owned(path.to_owned())
+    fn path(&self, place: usize) -> Cow<'static, str> {
+        match place.checked_sub(1) {
+            None => Cow::Borrowed(RedactionSpec::TEXT),
+            Some(leaf) => Cow::Owned(self.scan.leaves[leaf].path.clone()),
+        }
+    }
+
+    /// The places where a pattern may match.
+    fn places(&self, id: PatternId) -> impl Iterator<Item = usize> {
+        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
+        std::iter::once(&self.scan.text)
+            .chain(leaves)
+            .enumerate()
+            .filter(move |(_, candidates)| candidates.contains(id))
+            .map(|(place, _)| place)
+    }
+
+    /// Every value that a pattern finds: in which place, and where in its text.
+    pub(crate) fn each(&self, id: PatternId, mut found: impl FnMut(usize, Range<usize>)) {
+        for place in self.places(id) {
+            let text = self.text(place);
+            let window = match place {
+                0 => self.scan.window.clone(),
+                _ => 0..text.len(),
             };
-            let mut cursor = Cursor::new(text);
-            self.scanner.find_all(id, text, |range| {
-                into.push(RedactionSpec {
-                    path: path.clone(),
-                    replacement: label.replacement.clone(),
-                    entity_type: Some(label.entity_type.clone()),
-                    start_offset: Some(cursor.code_point_of(range.start)),
-                    end_offset: Some(cursor.code_point_of(range.end)),
-                });
-            });
+            self.scanner
+                .find_all(id, text, window, |range| found(place, range));
+        }
+    }
+
+    /// The redaction of one value.
+    pub(crate) fn redaction(
+        &self,
+        place: usize,
+        range: Range<usize>,
+        label: &Label,
+    ) -> RedactionSpec {
+        label.redaction(self.path(place), &mut Cursor::new(self.text(place)), range)
+    }
+
+    /// A redaction for every value that a pattern finds.
+    /// `finish` sees each value with its redaction.
+    pub(crate) fn redactions(
+        &self,
+        id: PatternId,
+        label: &Label,
+        into: &mut Vec<RedactionSpec>,
+        mut finish: impl FnMut(&str, &mut RedactionSpec),
+    ) {
+        let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
+        self.each(id, |place, range| {
+            if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
+                at = Some((place, self.path(place), Cursor::new(self.text(place))));
+            }
+            if let Some((_, path, cursor)) = &mut at {
+                let mut spec = label.redaction(path.clone(), cursor, range.clone());
+                finish(&self.text(place)[range], &mut spec);
+                into.push(spec);
+            }
+        });
+    }
+}
+
+impl Label {
+    fn redaction(
+        &self,
+        path: Cow<'static, str>,
+        cursor: &mut Cursor<'_>,
+        range: Range<usize>,
+    ) -> RedactionSpec {
+        RedactionSpec {
+            path,
+            replacement: self.replacement.clone(),
+            entity_type: Some(self.entity_type.clone()),
+            start_offset: Some(cursor.code_point_of(range.start)),
+            end_offset: Some(cursor.code_point_of(range.end)),
+            restorable: false,
         }
     }
 }
@@ -188,6 +245,7 @@ impl RuleSpec {
 pub const BUILT_IN: &[RuleSpec] = &[
     ToolAllowlist::SPEC,
     SecretRedaction::SPEC,
+    PiiRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
     Expression::SPEC,
@@ -216,6 +274,8 @@ pub enum RuleSettings {
     ToolAllowlist(ToolAllowlist),
     /// `secret-redaction`
     SecretRedaction(SecretRedaction),
+    /// `pii-redaction`
+    PiiRedaction(PiiRedaction),
     /// `injection-patterns`
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
@@ -245,6 +305,8 @@ pub(crate) struct RuleCompiler<'c> {
     /// The pack's `events`, which replace the rule's own.
     pub(crate) events: Option<EventSet>,
     pub(crate) scanner: &'c mut ScannerBuilder,
+    /// The patterns that a streamed answer is searched for.
+    pub(crate) stream_patterns: &'c mut Vec<PatternId>,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
@@ -261,6 +323,10 @@ impl RuleCompiler<'_> {
     ) -> Option<PatternId> {
         match self.scanner.add(spec, events) {
             Ok(id) => {
+                let streamed = events.contains(&EventType::LlmStreamChunk);
+                if streamed && !self.stream_patterns.contains(&id) {
+                    self.stream_patterns.push(id);
+                }
                 if self.scanner.is_unfiltered(id) {
                     let message = format!(
                         "pattern `{}` has no fixed text of three bytes, so it runs over every event",
@@ -287,6 +353,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(_) => &ToolAllowlist::SPEC,
             Self::SecretRedaction(_) => &SecretRedaction::SPEC,
+            Self::PiiRedaction(_) => &PiiRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
             Self::Expression(_) => &Expression::SPEC,
@@ -298,6 +365,7 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(settings) => settings.compile(compiler),
             Self::SecretRedaction(settings) => settings.compile(compiler),
+            Self::PiiRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
@@ -351,6 +419,10 @@ mod tests {
             (
                 RuleSettings::SecretRedaction(SecretRedaction::default()),
                 "secret-redaction",
+            ),
+            (
+                RuleSettings::PiiRedaction(PiiRedaction::default()),
+                "pii-redaction",
             ),
             (
                 RuleSettings::InjectionPatterns(InjectionPatterns::default()),

@@ -1,25 +1,25 @@
 use serde::Serialize;
 
 use super::{
-    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
-    documented,
+    Body, Compiled, EntityPattern, InlineRule, Label, RuleCompiler, RuleError, RuleSettings,
+    RuleSpec, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
-use crate::detectors::{Kind, Meaning};
+use crate::detectors::Kind;
 use crate::evaluation::Parts;
 use crate::event::EventType;
 use crate::ids::RuleId;
+use crate::pack::configured_families;
 use crate::pack::diagnostic::{Diagnostics, Place};
-use crate::pack::yaml::{self, MapReader, Yaml};
-use crate::pack::{configured_families, read_families};
-use crate::scan::{EventSet, PatternId, PatternSpec};
+use crate::pack::yaml::MapReader;
+use crate::scan::{EventSet, PatternId};
 
 documented! {
     /// Redacts secrets in tool results and in the model's answer.
     ///
     /// Judges `tool_call_result` and `llm_stream_chunk`: `text_content`, and every string and member
     /// name of a structured result (`payload.result`). Each secret is replaced by its type in
-    /// brackets, such as `[AWS_KEY]`. Severity high.
+    /// brackets, such as `[AWS_KEY]`. The severity is that of the worst kind found.
     ///
     /// ## Configuration
     ///
@@ -39,22 +39,8 @@ documented! {
     #[derive(Debug, Clone, PartialEq, Serialize)]
     pub struct SecretRedaction {
         /// What to look for, in order.
-        pub patterns: Vec<SecretPattern>,
+        pub patterns: Vec<EntityPattern>,
     }
-}
-
-/// One kind of secret.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SecretPattern {
-    /// What it is called, such as `AWS_KEY`.
-    pub entity: String,
-    /// The regular expression.
-    pub regex: String,
-    /// Literals of which every match contains one; empty to have them worked out.
-    pub keywords: Vec<String>,
-    /// Where it was configured.
-    #[serde(skip)]
-    pub place: Place,
 }
 
 impl SecretRedaction {
@@ -67,64 +53,28 @@ impl SecretRedaction {
         read: Self::read,
     };
 
-    /// The patterns of these families.
-    fn of_families(families: &[(String, Place)], d: &mut Diagnostics) -> Self {
-        let entries = read_families(Kind::Secrets, families, d);
-        let patterns = entries
-            .into_iter()
-            .filter_map(|(entry, place)| match entry.meaning {
-                Meaning::Entity(entity) => Some(SecretPattern {
-                    entity,
-                    regex: entry.pattern,
-                    keywords: entry.keywords,
-                    place,
-                }),
-                _ => None,
-            })
-            .collect();
-        Self { patterns }
-    }
-
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the signature of every rule's reader"
+    )]
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let families = configured_families(config, d);
-        let mut settings = Self::of_families(&families, d);
-        if let Some(node) = config.get("patterns") {
-            let Yaml::Map(entries) = &node.yaml else {
-                d.error(
-                    node.place,
-                    "`patterns` must map a NAME to a regular expression",
-                );
-                return None;
-            };
-            for (name, regex) in entries {
-                let Some(regex_text) = yaml::text(regex, &name.name, d) else {
-                    continue;
-                };
-                settings.patterns.push(SecretPattern {
-                    entity: name.name.clone(),
-                    regex: regex_text.to_owned(),
-                    keywords: Vec::new(),
-                    place: regex.place,
-                });
-            }
-        }
-        Some(RuleSettings::SecretRedaction(settings))
+        let families = configured_families(config, &["rfc"], d);
+        let mut patterns = entities::of_families(Kind::Secrets, &families, d);
+        patterns.extend(entities::configured(config, d));
+        Some(RuleSettings::SecretRedaction(Self { patterns }))
     }
 
     pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
         let events = compiler.events_or(Self::SPEC.events);
         let mut patterns = Vec::new();
         for pattern in &self.patterns {
-            let spec = PatternSpec {
-                regex: &pattern.regex,
-                ignore_case: Kind::Secrets.ignores_case(),
-                keywords: &pattern.keywords,
-            };
+            let spec = pattern.pattern.spec(Kind::Secrets);
             let Some(id) = compiler.pattern(&spec, &events, pattern.place) else {
                 continue;
             };
             patterns.push(CompiledSecret {
                 id,
+                severity: pattern.severity,
                 label: Label {
                     entity_type: pattern.entity.clone().into(),
                     replacement: format!("[{}]", pattern.entity).into(),
@@ -146,7 +96,10 @@ impl Default for SecretRedaction {
     /// RFC-001's patterns.
     fn default() -> Self {
         let mut diagnostics = Diagnostics::default();
-        Self::of_families(&[("rfc".to_owned(), Place::default())], &mut diagnostics)
+        let families = [("rfc".to_owned(), Place::default())];
+        Self {
+            patterns: entities::of_families(Kind::Secrets, &families, &mut diagnostics),
+        }
     }
 }
 
@@ -157,21 +110,30 @@ struct CompiledRedaction {
 
 struct CompiledSecret {
     id: PatternId,
+    severity: Severity,
     label: Label,
 }
 
 impl InlineRule for CompiledRedaction {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
+        if subject.is_plain() {
+            return Ok(None);
+        }
         let mut redactions = Vec::new();
+        let mut severity = Severity::Low;
         for pattern in &self.patterns {
-            subject.redactions(pattern.id, &pattern.label, &mut redactions);
+            let known = redactions.len();
+            subject.redactions(pattern.id, &pattern.label, &mut redactions, |_, _| {});
+            if redactions.len() > known {
+                severity = severity.max(pattern.severity);
+            }
         }
         if redactions.is_empty() {
             return Ok(None);
         }
         let reason = format!("Found {} secret(s)", redactions.len());
         Ok(Some(
-            Decision::redact(self.id.clone(), reason, redactions).with_severity(Severity::High),
+            Decision::redact(self.id.clone(), reason, redactions).with_severity(severity),
         ))
     }
 }

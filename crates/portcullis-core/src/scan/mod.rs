@@ -12,27 +12,39 @@
 mod filter;
 mod literals;
 mod pattern;
+mod prefix;
+mod requirement;
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::detectors::Check;
 use crate::event::EventType;
 use filter::LiteralFilter;
 pub use literals::MIN_KEYWORD_BYTES;
-use pattern::Pattern;
 pub use pattern::PatternError;
 pub(crate) use pattern::compile;
+use pattern::{Found, Pattern};
+pub(crate) use prefix::{Memory, Prefixes};
+pub use requirement::Requirement;
 
 /// What to look for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct PatternSpec<'a> {
-    /// A regular expression; `\s` and `\w` are Python's.
+    /// A regular expression; `\s` and `\w` are Python's. Its group `value`, or else the whole match,
+    /// is what is found.
     pub regex: &'a str,
     /// Whether case is ignored, as Python's `re.IGNORECASE`.
     pub ignore_case: bool,
     /// Literals of which every match contains one; empty to have them worked out.
     pub keywords: &'a [String],
+    /// What a match must contain besides.
+    pub requires: Option<Requirement>,
+    /// What the value must satisfy.
+    pub checks: &'a [Check],
+    /// Whether it is known to compile, so that it need not be compiled before it is needed.
+    pub built_in: bool,
 }
 
 /// A set of event types.
@@ -169,9 +181,9 @@ impl ScannerBuilder {
             .map_err(|_| PatternError::TooMany(usize::from(u16::MAX)))
     }
 
-    /// Whether no literal announces the pattern, so that it runs on every text.
+    /// Whether nothing announces the pattern, so that it runs on every text.
     pub fn is_unfiltered(&self, id: PatternId) -> bool {
-        self.patterns[usize::from(id.0)].literals().is_empty()
+        self.patterns[usize::from(id.0)].is_unfiltered()
     }
 
     /// Compiles the filter.
@@ -182,14 +194,21 @@ impl ScannerBuilder {
             .patterns
             .iter()
             .enumerate()
-            .filter(|(_, pattern)| pattern.literals().is_empty())
+            .filter(|(_, pattern)| pattern.is_unfiltered())
             .map(|(index, _)| PatternId(index as u16))
+            .collect();
+        let required = self
+            .patterns
+            .iter()
+            .enumerate()
+            .filter_map(|(index, pattern)| Some((pattern.requirement()?, PatternId(index as u16))))
             .collect();
         Scanner {
             filter,
             patterns: self.patterns,
             events: self.events,
             unfiltered,
+            required,
         }
     }
 }
@@ -200,8 +219,10 @@ pub struct Scanner {
     filter: LiteralFilter,
     patterns: Vec<Pattern>,
     events: Vec<EventSet>,
-    /// Patterns without a literal: they run on every text.
+    /// Patterns that nothing announces: they run on every text.
     unfiltered: Vec<PatternId>,
+    /// Patterns that are announced by what they require.
+    required: Vec<(Requirement, PatternId)>,
 }
 
 impl Scanner {
@@ -215,7 +236,7 @@ impl Scanner {
         self.patterns.is_empty()
     }
 
-    /// The patterns that no literal announces, as they were written. Each costs a run over every text.
+    /// The patterns that nothing announces, as they were written. Each costs a run over every text.
     pub fn unfiltered(&self) -> impl Iterator<Item = &str> {
         self.unfiltered
             .iter()
@@ -228,6 +249,11 @@ impl Scanner {
         for id in &self.unfiltered {
             candidates.insert(*id);
         }
+        for (requirement, id) in &self.required {
+            if requirement.holds(text) {
+                candidates.insert(*id);
+            }
+        }
         self.filter.scan(text.as_bytes(), |pattern| {
             candidates.insert(PatternId(pattern));
         });
@@ -235,14 +261,41 @@ impl Scanner {
         candidates
     }
 
-    /// The first match of a pattern.
+    /// The first value that a pattern finds.
     pub fn find(&self, id: PatternId, text: &str) -> Option<Range<usize>> {
         self.patterns[usize::from(id.0)].find(text)
     }
 
-    /// All matches of a pattern, in order.
-    pub fn find_all(&self, id: PatternId, text: &str, found: impl FnMut(Range<usize>)) {
-        self.patterns[usize::from(id.0)].find_all(text, found);
+    /// Where matches of these patterns begin that a text does not yet decide.
+    pub(crate) fn prefixes(&self, ids: &[PatternId]) -> Prefixes {
+        Prefixes::new(ids.iter().map(|id| self.patterns[usize::from(id.0)].hir()))
+    }
+
+    /// Every match of a pattern in this part of the text, in order, whether its value counts or not.
+    pub(crate) fn each_match(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        found: impl FnMut(Found),
+    ) {
+        self.patterns[usize::from(id.0)].each(text, window, found);
+    }
+
+    /// All values that a pattern finds in this part of the text, in order. What stands around it is
+    /// only looked at for word boundaries.
+    pub fn find_all(
+        &self,
+        id: PatternId,
+        text: &str,
+        window: Range<usize>,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        self.each_match(id, text, window, |one| {
+            if let Some(value) = one.value {
+                found(value);
+            }
+        });
     }
 }
 

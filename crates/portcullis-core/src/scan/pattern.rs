@@ -1,11 +1,13 @@
 //! One pattern: its regular expression and the literals that announce it.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use regex::Regex;
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
-use super::{PatternSpec, literals};
+use super::{PatternSpec, Requirement, literals};
+use crate::detectors::Check;
 
 /// A pattern whose matches cannot be confirmed near their end is followed for so many matches; the
 /// rest of the text then counts as one more. Keeps the worst case linear in the text.
@@ -40,36 +42,39 @@ pub enum PatternError {
     TooMany(usize),
 }
 
+/// One match of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// All that the regular expression took in.
+    pub(crate) whole: Range<usize>,
+    /// The part that is wanted; `None` if it fails the pattern's checks.
+    pub(crate) value: Option<Range<usize>>,
+}
+
 #[derive(Debug)]
 pub(super) struct Pattern {
     source: String,
     ignore_case: bool,
     keywords: Vec<String>,
-    regex: Regex,
-    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
-    screen: Option<Regex>,
+    requires: Option<Requirement>,
+    checks: Vec<Check>,
+    hir: Hir,
+    compiled: OnceLock<Option<Compiled>>,
     literals: Vec<String>,
     confirms_locally: bool,
 }
 
+#[derive(Debug)]
+struct Compiled {
+    regex: Regex,
+    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
+    screen: Option<Regex>,
+    has_value: bool,
+}
+
 impl Pattern {
     pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
-        if has_extended_flag(spec.regex) {
-            return Err(PatternError::Syntax(
-                "the flag `x` is not taken: write the pattern without blanks and comments"
-                    .to_owned(),
-            ));
-        }
-        let regex = with_python_classes(spec.regex);
-        let mut hir = regex_syntax::ParserBuilder::new()
-            .case_insensitive(spec.ignore_case)
-            .nest_limit(64)
-            .build()
-            .parse(&regex)
-            .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
-        if spec.ignore_case {
-            hir = with_python_i(hir);
-        }
+        let hir = parse(spec)?;
         if hir.properties().minimum_len() == Some(0) {
             return Err(PatternError::MatchesEmpty);
         }
@@ -83,61 +88,164 @@ impl Pattern {
             literals::from_keywords(&hir, spec.keywords)
                 .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
         };
-        // The tree has its case written out, so it is printed and not the pattern.
-        let regex = compile(&hir.to_string(), MAX_COMPILED_BYTES)?;
-        let screen = with_ascii_boundaries(&hir)
-            .map(|hir| compile(&hir.to_string(), MAX_COMPILED_BYTES))
-            .transpose()?;
-        Ok(Self {
-            screen,
+        let mut pattern = Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
             keywords: spec.keywords.to_vec(),
-            regex,
-            literals,
+            requires: spec.requires,
+            checks: spec.checks.to_vec(),
             confirms_locally: confirms_locally(&hir),
+            hir,
+            compiled: OnceLock::new(),
+            literals,
+        };
+        if !spec.built_in {
+            pattern.compiled = OnceLock::from(Some(pattern.compile()?));
+        }
+        Ok(pattern)
+    }
+
+    fn compile(&self) -> Result<Compiled, PatternError> {
+        // The tree has its case written out, so it is printed and not the pattern.
+        let regex = compile(&self.hir.to_string(), MAX_COMPILED_BYTES)?;
+        let screen = with_ascii_boundaries(&self.hir)
+            .map(|hir| compile(&hir.to_string(), MAX_COMPILED_BYTES))
+            .transpose()?;
+        let has_value = regex.capture_names().flatten().any(|name| name == VALUE);
+        Ok(Compiled {
+            regex,
+            screen,
+            has_value,
         })
+    }
+
+    /// A built-in pattern is compiled when it is first needed: most never are.
+    fn compiled(&self) -> Option<&Compiled> {
+        self.compiled.get_or_init(|| self.compile().ok()).as_ref()
     }
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
         self.source == spec.regex
             && self.ignore_case == spec.ignore_case
             && self.keywords == spec.keywords
+            && self.requires == spec.requires
+            && self.checks == spec.checks
     }
 
     pub(super) fn source(&self) -> &str {
         &self.source
     }
 
+    pub(super) fn hir(&self) -> &Hir {
+        &self.hir
+    }
+
     pub(super) fn literals(&self) -> &[String] {
         &self.literals
     }
 
-    fn screened_out(&self, text: &str) -> bool {
-        self.screen
-            .as_ref()
-            .is_some_and(|screen| !screen.is_match(text))
+    /// What announces it, if no literal does.
+    pub(super) fn requirement(&self) -> Option<Requirement> {
+        self.requires.filter(|_| self.literals.is_empty())
     }
 
+    pub(super) fn is_unfiltered(&self) -> bool {
+        self.literals.is_empty() && self.requires.is_none()
+    }
+
+    /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
-        if self.screened_out(text) {
-            return None;
-        }
-        self.regex.find(text).map(|found| found.range())
+        let mut first = None;
+        self.try_each(text, 0..text.len(), |found| {
+            first = found.value;
+            first.is_none()
+        });
+        first
     }
 
-    pub(super) fn find_all(&self, text: &str, mut found: impl FnMut(Range<usize>)) {
-        if self.screened_out(text) {
+    /// Every match in this part of the text, in order. What stands around it is only looked at for
+    /// word boundaries: the caller knows that no match reaches past its end.
+    pub(super) fn each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found)) {
+        self.try_each(text, window, |one| {
+            found(one);
+            true
+        });
+    }
+
+    fn try_each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found) -> bool) {
+        let Some(compiled) = self.compiled() else {
+            // What cannot be searched must not pass. Tests compile every built-in pattern, so this
+            // is for the reader's peace of mind.
+            found(Found {
+                whole: window.clone(),
+                value: Some(window),
+            });
+            return;
+        };
+        if let Some(screen) = &compiled.screen
+            && !screen.is_match_at(text, window.start)
+        {
             return;
         }
-        for (count, one) in self.regex.find_iter(text).enumerate() {
-            if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
-                found(one.start()..text.len());
+        let mut at = window.start;
+        let mut count = 0;
+        while let Some(one) = compiled.regex.find_at(text, at) {
+            if one.start() >= window.end {
                 return;
             }
-            found(one.range());
+            let mut whole = one.range();
+            if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
+                whole.end = text.len();
+            }
+            count += 1;
+            at = whole.end;
+            let value = self.value(compiled, text, &whole);
+            if !found(Found { whole, value }) {
+                return;
+            }
         }
     }
+
+    fn value(&self, compiled: &Compiled, text: &str, whole: &Range<usize>) -> Option<Range<usize>> {
+        if self
+            .requires
+            .is_some_and(|requires| !requires.holds(&text[whole.clone()]))
+        {
+            return None;
+        }
+        let value = if compiled.has_value {
+            let captures = compiled.regex.captures_at(text, whole.start);
+            captures
+                .and_then(|captures| captures.name(VALUE).map(|value| value.range()))
+                .unwrap_or_else(|| whole.clone())
+        } else {
+            whole.clone()
+        };
+        let holds = |check: &Check| check.holds(&text[value.clone()]);
+        self.checks.iter().all(holds).then_some(value)
+    }
+}
+
+/// The group that says which part of a match is wanted.
+const VALUE: &str = "value";
+
+fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
+    if has_extended_flag(spec.regex) {
+        return Err(PatternError::Syntax(
+            "the flag `x` is not taken: write the pattern without blanks and comments".to_owned(),
+        ));
+    }
+    let hir = regex_syntax::ParserBuilder::new()
+        .case_insensitive(spec.ignore_case)
+        .nest_limit(64)
+        .build()
+        .parse(&with_python_classes(spec.regex))
+        .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
+    Ok(if spec.ignore_case {
+        with_python_i(hir)
+    } else {
+        hir
+    })
 }
 
 /// A regular expression that takes no more than so many bytes.

@@ -5,7 +5,7 @@ fn spec(regex: &str, ignore_case: bool) -> PatternSpec<'_> {
     PatternSpec {
         regex,
         ignore_case,
-        keywords: &[],
+        ..PatternSpec::default()
     }
 }
 
@@ -143,6 +143,7 @@ fn bad_patterns_are_refused() {
                     regex,
                     ignore_case: true,
                     keywords: &keywords,
+                    ..PatternSpec::default()
                 },
                 &EventSet::standard(),
             )
@@ -179,6 +180,7 @@ fn keywords_announce_the_pattern_even_in_odd_case() {
                 regex: r"the\s+risky",
                 ignore_case: true,
                 keywords: &keywords,
+                ..PatternSpec::default()
             },
             &EventSet::standard(),
         )
@@ -199,7 +201,7 @@ fn many_ambiguous_matches_end_in_one_that_takes_the_rest() {
     let (scanner, ids) = scanner(&[(r"ab|ab.*zzzz", false)]);
     let text = "ab".repeat(100_000);
     let mut spans = Vec::new();
-    scanner.find_all(ids[0], &text, |span| spans.push(span));
+    scanner.find_all(ids[0], &text, 0..text.len(), |span| spans.push(span));
     assert_eq!(spans.len(), 257);
     assert_eq!(spans.last().unwrap().end, text.len());
 }

@@ -15,3 +15,4 @@ mod packs;
 mod properties;
 mod reference;
 mod rules;
+mod stream;

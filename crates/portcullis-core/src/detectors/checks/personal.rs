@@ -1,0 +1,5 @@
+//! Checks on personal data.
+
+use super::NamedCheck;
+
+pub(super) const CHECKS: &[NamedCheck] = &[];

@@ -1,0 +1,268 @@
+//! A streamed answer comes out the same however it is cut into chunks.
+
+use std::sync::Arc;
+
+use portcullis_core::detectors::{self, FAMILIES, Kind};
+use portcullis_core::{
+    Action, Context, Event, MAX_HOLD_BYTES, Policy, RedactionSpec, StreamGuard, redact_text,
+};
+use proptest::prelude::*;
+
+use crate::judge::{judge_fresh, load, with_head};
+
+/// What came out, and whether the stream was halted.
+type Out = (String, bool);
+
+fn stream<'c>(policy: &Arc<Policy>, chunks: impl IntoIterator<Item = &'c str>) -> Out {
+    let mut guard = StreamGuard::new(Arc::clone(policy), Context::new("r"));
+    let mut out = String::new();
+    for chunk in chunks {
+        let released = guard.push(chunk);
+        out.push_str(released.text);
+        if released.halted {
+            return (out, true);
+        }
+    }
+    let released = guard.finish();
+    out.push_str(released.text);
+    (out, released.halted)
+}
+
+/// The whole text judged as one event.
+fn at_once(policy: &Policy, text: &str) -> String {
+    let decision = judge_fresh(policy, &Event::llm_stream_chunk("r", text));
+    assert!(decision.action <= Action::Redact, "{decision:?}");
+    redact_text(text, RedactionSpec::TEXT, &decision.redactions).into_owned()
+}
+
+fn boundaries(text: &str) -> Vec<usize> {
+    (0..=text.len())
+        .filter(|at| text.is_char_boundary(*at))
+        .collect()
+}
+
+fn characters(text: &str) -> impl Iterator<Item = &str> {
+    text.char_indices()
+        .map(|(at, c)| &text[at..at + c.len_utf8()])
+}
+
+fn rules() -> String {
+    let families = |kind: Kind| detectors::names(kind).collect::<Vec<_>>().join(", ");
+    with_head(&format!(
+        "sync_rules:\n  - id: secret-redaction\n    config: {{families: [{}]}}\n",
+        families(Kind::Secrets),
+    ))
+}
+
+/// Every example of every value that is redacted, and its neighbours.
+fn texts() -> Vec<String> {
+    let mut texts = Vec::new();
+    for (kind, name, _) in FAMILIES {
+        if !matches!(kind, Kind::Secrets | Kind::Pii) {
+            continue;
+        }
+        let family = detectors::family(*kind, name).unwrap().unwrap();
+        for entry in family.entries {
+            texts.extend(entry.matches.iter().map(|text| format!("So é {text}. ok")));
+            texts.extend(entry.matches);
+            texts.extend(entry.passes);
+        }
+    }
+    texts
+}
+
+#[test]
+fn every_split_of_every_example_gives_what_the_whole_gives() {
+    let policy = Arc::new(load(&rules()));
+    for text in texts() {
+        let whole = at_once(&policy, &text);
+        assert_eq!(stream(&policy, [&*text]), (whole.clone(), false), "{text}");
+        assert_eq!(
+            stream(&policy, characters(&text)),
+            (whole.clone(), false),
+            "by character: {text}"
+        );
+        for at in boundaries(&text) {
+            let (a, b) = text.split_at(at);
+            assert_eq!(
+                stream(&policy, [a, b]),
+                (whole.clone(), false),
+                "{a:?} | {b:?}"
+            );
+        }
+    }
+}
+
+/// While a match is undecided nothing of it is out.
+#[test]
+fn no_byte_of_a_match_leaves_before_it_is_decided() {
+    let policy = Arc::new(load(&rules()));
+    for text in texts() {
+        let whole = at_once(&policy, &text);
+        let mut guard = StreamGuard::new(Arc::clone(&policy), Context::new("r"));
+        let mut out = String::new();
+        for c in characters(&text) {
+            out.push_str(guard.push(c).text);
+            assert!(whole.starts_with(&out), "{out:?} of {whole:?}");
+        }
+    }
+}
+
+#[test]
+fn ordinary_text_is_held_by_a_word_at_most() {
+    let policy = Arc::new(load(&rules()));
+    let text = "Let us take a walk in the park, and talk about the weather for a while. ".repeat(5);
+    let mut guard = StreamGuard::new(policy, Context::new("r"));
+    for word in text.split_inclusive(' ') {
+        guard.push(word);
+        assert!(guard.held() <= word.len(), "{} for {word:?}", guard.held());
+    }
+}
+
+const STOPPING: &str = "sync_rules:
+  - id: injection-patterns
+    events: [llm_stream_chunk]
+    config:
+      families: []
+      patterns: [[stop here now, jb_override], ['wait[a-z ]{1,20}please', social_engineering]]
+  - id: secret-redaction
+    config: {families: [], patterns: {KEY: 'k[0-9]{4}'}}
+";
+
+/// The text before the match comes out, redacted, and nothing after it.
+#[test]
+fn a_stop_or_pause_emits_nothing_of_the_match() {
+    let policy = Arc::new(load(&with_head(STOPPING)));
+    for (text, expected, halted) in [
+        ("key k1234 and stop here now k1234", "key [KEY] and ", true),
+        ("wait a bit please", "", true),
+        ("wait a bit, then stop here now", "wait a bit, then ", true),
+        ("stop here, k1234.", "stop here, [KEY].", false),
+        ("é stop here now", "é ", true),
+    ] {
+        let expected = (expected.to_owned(), halted);
+        assert_eq!(stream(&policy, [text]), expected, "{text}");
+        assert_eq!(stream(&policy, characters(text)), expected, "{text}");
+        for at in boundaries(text) {
+            let (a, b) = text.split_at(at);
+            assert_eq!(stream(&policy, [a, b]), expected, "{a:?} | {b:?}");
+        }
+    }
+}
+
+#[test]
+fn after_a_halt_nothing_comes_out_until_the_next_answer() {
+    let policy = Arc::new(load(&with_head(STOPPING)));
+    let mut guard = StreamGuard::new(policy, Context::new("r"));
+    let released = guard.push("a stop here now b");
+    assert_eq!((released.text, released.halted), ("a ", true));
+    assert_eq!(released.decisions.len(), 1);
+    assert_eq!(guard.push("more").text, "");
+    let tail = guard.finish();
+    assert_eq!((tail.text, tail.halted), ("", true));
+    assert_eq!(guard.push("again k12").text, "again ");
+    assert_eq!(guard.finish().text, "k12");
+}
+
+#[test]
+fn offsets_count_from_the_start_of_the_stream() {
+    let policy = Arc::new(load(&with_head(STOPPING)));
+    let mut guard = StreamGuard::new(policy, Context::new("r"));
+    guard.push("ééé k1234 ");
+    let released = guard.push("k5678 ");
+    let spec = &released.decisions[0].redactions[0];
+    assert_eq!((spec.start_offset, spec.end_offset), (Some(10), Some(15)));
+}
+
+#[test]
+fn shadow_mode_watches_and_changes_nothing() {
+    let pack = with_head(&format!("gateway: {{mode: shadow}}\n{STOPPING}"));
+    let mut guard = StreamGuard::new(Arc::new(load(&pack)), Context::new("r"));
+    let released = guard.push("k1234 stop here now k1234 ");
+    assert_eq!(released.text, "k1234 stop here now k1234 ");
+    assert_eq!((released.decisions.len(), released.halted), (3, false));
+}
+
+/// A pattern without an end would hold the stream for ever. Where it is stopped does not depend on
+/// the chunks.
+#[test]
+fn what_cannot_be_decided_stops_the_stream() {
+    let pack = "sync_rules:
+  - {id: secret-redaction, config: {families: [], patterns: {X: 'abc.*xyz'}}}
+";
+    let policy = Arc::new(load(&with_head(pack)));
+    assert_eq!(policy.max_hold(), MAX_HOLD_BYTES);
+    let text = format!("before abc{}", "-".repeat(2 * MAX_HOLD_BYTES));
+    let expected = ("before ".to_owned(), true);
+    for size in [7, 4096, 100_000, text.len()] {
+        let chunks = text.as_bytes().chunks(size);
+        let chunks = chunks.map(|chunk| std::str::from_utf8(chunk).unwrap());
+        assert_eq!(stream(&policy, chunks), expected, "{size}");
+    }
+}
+
+/// Memory does not grow with the stream.
+#[test]
+fn an_endless_stream_holds_no_more_than_the_policy_says() {
+    let policy = Arc::new(load(&rules()));
+    let max = policy.max_hold();
+    let mut guard = StreamGuard::new(Arc::clone(&policy), Context::new("r"));
+    let mut most = 0;
+    for text in texts().iter().cycle().take(20_000) {
+        let released = guard.push(text);
+        assert!(!released.halted);
+        most = most.max(guard.held());
+    }
+    assert!(most <= max, "{most} > {max}");
+}
+
+/// Pieces that fit together into values, nearly.
+const PIECES: &[&str] = &[
+    "sk-",
+    "sk",
+    "-",
+    "ant-",
+    "AKIA",
+    "IOSFODNN7EXAMPLE",
+    "ghp_",
+    "abcdefghij",
+    "0123456789",
+    "ABCDEFGHIJKLMNOPQRST",
+    " ",
+    ".",
+    "\n",
+    "é",
+    "\u{200b}",
+    "\u{301}",
+    "password=",
+    "\"",
+    "@",
+    "example.com",
+    "4111 1111 1111 1111",
+    "+49 30 1234567",
+    "eyJ",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END PRIVATE KEY-----",
+    "x",
+];
+
+proptest! {
+    #[test]
+    fn output_is_split_invariant(
+        pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..12),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        thread_local! {
+            static POLICY: Arc<Policy> = Arc::new(load(&rules()));
+        }
+        let policy = POLICY.with(Arc::clone);
+        let text = pieces.concat();
+        let places = boundaries(&text);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| places[cut.index(places.len())]).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let chunks = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        let expected = (at_once(&policy, &text), false);
+        prop_assert_eq!(stream(&policy, chunks), expected);
+    }
+}
