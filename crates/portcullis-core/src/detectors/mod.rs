@@ -60,6 +60,11 @@ macro_rules! families {
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
     Injection "rfc": "injection/rfc.yaml",
+    Injection "direct": "injection/direct.yaml",
+    Injection "jailbreak": "injection/jailbreak.yaml",
+    Injection "extraction": "injection/extraction.yaml",
+    Injection "escalation": "injection/escalation.yaml",
+    Injection "multilingual": "injection/multilingual.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 
