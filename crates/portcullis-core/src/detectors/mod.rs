@@ -110,6 +110,11 @@ families! {
     Pii "network": "pii/network.yaml",
     Pii "crypto": "pii/crypto.yaml",
     Shell "obfuscation": "shell/obfuscation.yaml",
+    Injection "direct": "injection/direct.yaml",
+    Injection "jailbreak": "injection/jailbreak.yaml",
+    Injection "extraction": "injection/extraction.yaml",
+    Injection "escalation": "injection/escalation.yaml",
+    Injection "multilingual": "injection/multilingual.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 

@@ -16,3 +16,4 @@ mod properties;
 mod reference;
 mod rules;
 mod stream;
+mod user_text;
