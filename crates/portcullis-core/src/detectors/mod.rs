@@ -60,6 +60,9 @@ macro_rules! families {
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
     Injection "rfc": "injection/rfc.yaml",
+    Injection "tool-output": "injection/tool-output.yaml",
+    Injection "tool-output-languages": "injection/tool-output-languages.yaml",
+    Injection "tool-description": "injection/tool-description.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 
