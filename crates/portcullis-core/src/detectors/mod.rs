@@ -115,6 +115,9 @@ families! {
     Injection "extraction": "injection/extraction.yaml",
     Injection "escalation": "injection/escalation.yaml",
     Injection "multilingual": "injection/multilingual.yaml",
+    Injection "tool-output": "injection/tool-output.yaml",
+    Injection "tool-output-languages": "injection/tool-output-languages.yaml",
+    Injection "tool-description": "injection/tool-description.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 
