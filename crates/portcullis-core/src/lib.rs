@@ -37,6 +37,7 @@ mod error_code;
 mod evaluation;
 mod event;
 mod expr;
+mod framing;
 mod ids;
 mod intent;
 pub mod pack;
@@ -58,6 +59,10 @@ pub use decision::{
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
 pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
+pub use framing::{
+    FramedGuard, FramedRelease, Framing, FramingError, FramingProblem, MAX_FRAME_BYTES,
+    MAX_OPEN_TEXTS, TextPath,
+};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
 pub use policy::{
