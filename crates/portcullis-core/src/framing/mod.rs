@@ -172,7 +172,7 @@ impl FramedGuard {
     /// If a frame cannot be judged. What was released before it comes first, and the error with the next
     /// call; from then on there is nothing but the error.
     pub fn push(&mut self, bytes: &[u8]) -> Result<FramedRelease<'_>, FramingError> {
-        self.step(|input, out| input.push(bytes, out))
+        self.step(false, |input, out| input.push(bytes, out))
     }
 
     /// Ends the answer and gives out what was held back.
@@ -182,11 +182,15 @@ impl FramedGuard {
     /// As [`push`](Self::push).
     pub fn finish(&mut self) -> Result<FramedRelease<'_>, FramingError> {
         let again = std::mem::replace(&mut self.finished, true);
-        self.step(|input, out| if again { Ok(()) } else { input.finish(out) })
+        self.step(
+            true,
+            |input, out| if again { Ok(()) } else { input.finish(out) },
+        )
     }
 
     fn step(
         &mut self,
+        last: bool,
         step: impl FnOnce(&mut Input, &mut Out) -> Result<(), FramingError>,
     ) -> Result<FramedRelease<'_>, FramingError> {
         self.out.bytes.clear();
@@ -195,7 +199,7 @@ impl FramedGuard {
         }
         let released = !self.out.bytes.is_empty() || !self.out.decisions.is_empty();
         match &self.error {
-            Some(error) if !released => Err(error.clone()),
+            Some(error) if last || !released => Err(error.clone()),
             _ => Ok(FramedRelease {
                 bytes: &self.out.bytes,
                 decisions: std::mem::take(&mut self.out.decisions),

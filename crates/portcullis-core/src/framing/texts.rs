@@ -13,6 +13,9 @@ use crate::stream::StreamGuard;
 /// Most texts of one connection, those that have ended included.
 const MAX_TEXTS: usize = 1024;
 
+/// Most bytes of the indexes of a text.
+const MAX_KEY_BYTES: usize = 1 << 10;
+
 /// What comes after the last frame, instead of JSON.
 const DONE: &str = "[DONE]";
 
@@ -207,7 +210,8 @@ impl Texts {
 
     fn add(&mut self, key: Key) -> Result<(), FramingProblem> {
         let open = self.streams.values().flatten().count();
-        if open >= MAX_OPEN_TEXTS || self.streams.len() >= MAX_TEXTS {
+        let bytes: usize = key.1.iter().map(String::len).sum();
+        if open >= MAX_OPEN_TEXTS || self.streams.len() >= MAX_TEXTS || bytes > MAX_KEY_BYTES {
             return Err(FramingProblem::TooManyTexts);
         }
         let stream = Stream {

@@ -7,7 +7,7 @@ use portcullis_core::{
     StreamGuard, TextPath,
 };
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::judge::{load, with_head};
 
@@ -314,6 +314,8 @@ fn what_cannot_be_judged_is_an_error_and_does_not_pass() {
             chat("AKIA").replace("\"index\":0", &index)
         })
         .collect();
+    let long_index = format!("\"index\":\"{}\"", "i".repeat(2000));
+    let named = chat("a").replace("\"index\":0", &long_index);
     let ended = chat("a\"},\"finish_reason\":\"stop\",\"x\":{\"y\":\"");
     for (bad, expected) in [
         (
@@ -340,6 +342,10 @@ fn what_cannot_be_judged_is_an_error_and_does_not_pass() {
         (
             &*many,
             "frame 66 opens too many texts at once: 64 are allowed, and 1048576 bytes of frames around them",
+        ),
+        (
+            &*named,
+            "frame 2 opens too many texts at once: 64 are allowed, and 1048576 bytes of frames around them",
         ),
         (
             &*wide,
@@ -465,13 +471,9 @@ proptest! {
             static POLICY: Arc<Policy> = policy(REDACTING);
         }
         let policy = POLICY.with(Arc::clone);
-        let mut input = String::new();
-        for (index, text) in &pieces {
-            input += &format!("{}\n", serde_json::json!({"i": index, "t": text}));
-        }
-        for index in (0..3).filter(|_| ends) {
-            input += &format!("{}\n", serde_json::json!({"i": index, "e": true}));
-        }
+        let mut input: Vec<Value> = pieces.iter().map(|(i, t)| json!({"i": i, "t": t})).collect();
+        input.extend((0..3).filter(|_| ends).map(|i| json!({"i": i, "e": true})));
+        let input: String = input.iter().map(|frame| frame.to_string() + "\n").collect();
         let path = TextPath::new().text("/t", &["/i"]).end("/e", &["/i"]);
         let (out, end) = run(Framing::JsonLines(path), &policy, [input.as_bytes()]);
         prop_assert_eq!(end, "well");
