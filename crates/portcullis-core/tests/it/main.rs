@@ -10,6 +10,7 @@
 
 mod diagnostics;
 mod digests;
+mod framing;
 mod judge;
 mod packs;
 mod properties;
