@@ -323,6 +323,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use proptest::sample::select;
+    use std::sync::LazyLock;
+
+    /// Every case of a property uses the same: there are many patterns to read.
+    static ALL: LazyLock<Finder> = LazyLock::new(|| Finder::new(&KINDS, &[""; 0]).unwrap());
+    static RFC_ONLY: LazyLock<Finder> = LazyLock::new(rfc);
 
     const KINDS: [Kind; 3] = [Kind::Secrets, Kind::Injection, Kind::Pii];
 
@@ -392,7 +397,7 @@ mod tests {
 
     #[test]
     fn every_example_is_found_by_all_families_together() {
-        let finder = Finder::new(&KINDS, &[""; 0]).unwrap();
+        let finder = &*ALL;
         for known in &finder.known {
             let alone =
                 !matches!(known.entry.meaning, Meaning::Attack { weight, .. } if weight < 1.0);
@@ -432,7 +437,7 @@ mod tests {
     proptest! {
         #[test]
         fn findings_are_sorted_inside_the_text_and_do_not_overlap(text in text()) {
-            let finder = Finder::new(&KINDS, &[""; 0]).unwrap();
+            let finder = &*ALL;
             let findings = finder.find(&text);
             for one in &findings {
                 prop_assert!(text.get(one.range.clone()).is_some_and(|value| !value.is_empty()));
@@ -455,7 +460,7 @@ mod tests {
         /// All of the text is within reach of each part.
         #[test]
         fn parts_make_no_difference(text in text(), part in 1usize..40) {
-            let finder = Finder::new(&KINDS, &[RFC]).unwrap();
+            let finder = &*RFC_ONLY;
             prop_assert_eq!(finder.find_in_parts(&text, part, 4000), finder.find(&text));
         }
     }
