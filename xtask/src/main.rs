@@ -3,6 +3,7 @@
 //! A crate rather than shell scripts, so that the checks have unit tests of their own and the
 //! generated pages come straight from the code they describe.
 
+mod detection;
 mod tidy;
 mod workspace;
 
@@ -19,6 +20,8 @@ usage: cargo xtask <command>
 commands:
   tidy   check the repository's own rules: crate edges, sizes, names, links, generated pages
   docs   write the pages under docs/ that are generated from the code
+  detection
+         measure the detectors on the corpora in $PORTCULLIS_DATA; writes docs/DETECTION.md and its plot
 ";
 
 fn main() -> Result<ExitCode> {
@@ -26,6 +29,7 @@ fn main() -> Result<ExitCode> {
     match arguments.join(" ").as_str() {
         "tidy" => tidy(),
         "docs" => docs(),
+        "detection" => detection::run(&Workspace::load()?).map(|()| ExitCode::SUCCESS),
         _ => {
             eprint!("{USAGE}");
             Ok(ExitCode::from(2))

@@ -165,6 +165,10 @@ pub struct RedactionSpec {
     /// One past the last code point of the span.
     #[serde(default)]
     pub end_offset: Option<usize>,
+    /// Whether the gateway is to remember the value, and put a token in its place that can be turned
+    /// back. Between rule and gateway only: afterwards the token is the replacement.
+    #[serde(skip)]
+    pub restorable: bool,
 }
 
 impl RedactionSpec {
@@ -500,6 +504,7 @@ mod tests {
             entity_type: Some("X".into()),
             start_offset: Some(1),
             end_offset: Some(3),
+            restorable: false,
         };
         for decision in [
             Decision::allow(RuleId::DEFAULT, "fine"),

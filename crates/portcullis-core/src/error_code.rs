@@ -42,6 +42,14 @@ error_codes! {
     ToolDenied = "TOOL_DENIED", retryable: false;
     /// The policy has an allowlist and the tool is not on it.
     ToolNotAllowed = "TOOL_NOT_ALLOWED", retryable: false;
+    /// An argument names an address or a host that is not on the public internet.
+    EgressPrivateNetwork = "EGRESS_PRIVATE_NETWORK", retryable: false;
+    /// An argument names a host that the policy blocks or does not allow.
+    EgressBlockedDomain = "EGRESS_BLOCKED_DOMAIN", retryable: false;
+    /// An argument carries a secret, or data encoded into a host's name.
+    EgressSecret = "EGRESS_SECRET", retryable: true;
+    /// A command hides what it does.
+    ShellObfuscation = "SHELL_OBFUSCATION", retryable: true;
     /// The text tries to override the agent's instructions.
     JailbreakOverride = "JAILBREAK_JB_OVERRIDE", retryable: false;
     /// The text tries to extract the system prompt.
@@ -58,6 +66,8 @@ error_codes! {
     JailbreakCustom = "JAILBREAK_CUSTOM", retryable: false;
     /// The text is longer than `limits.max_text_bytes`, or the paths into the structured part are many times that; nothing of it was judged.
     TextTooLarge = "TEXT_TOO_LARGE", retryable: true;
+    /// The call is forbidden after what happened earlier in the run (rule `sequence`).
+    SequenceForbidden = "SEQUENCE_FORBIDDEN", retryable: false;
     /// Too much of a streamed answer had to be held back: all of it may be one match of a pattern that has no upper bound.
     StreamUndecided = "STREAM_UNDECIDED", retryable: false;
     /// An earlier event of this run put it in quarantine.

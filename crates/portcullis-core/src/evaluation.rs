@@ -98,6 +98,11 @@ impl Parts {
         Self(self.0 | other.0)
     }
 
+    /// Those of these parts that are among those.
+    pub const fn among(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Whether these parts include those.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0

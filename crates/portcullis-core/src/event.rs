@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::history::History;
+
 /// The only schema version there is. A line that names another is refused, not guessed at.
 pub const SCHEMA_VERSION: &str = "1";
 
@@ -245,6 +247,9 @@ pub struct Context {
     /// Context fields that we do not know, kept for expressions.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+    /// What the gateway remembers of the run's earlier steps.
+    #[serde(skip)]
+    pub history: History,
 }
 
 impl Context {
@@ -288,6 +293,7 @@ impl From<ContextWire> for Context {
             strike_counts: wire.strike_counts.unwrap_or_default(),
             policy_config: wire.policy_config.unwrap_or_default(),
             extra: wire.extra,
+            history: History::default(),
         }
     }
 }

@@ -32,13 +32,16 @@
 
 pub mod canonical;
 mod decision;
+pub mod definitions;
 pub mod detectors;
 mod error_code;
 mod evaluation;
 mod event;
 mod expr;
+mod history;
 mod ids;
 mod intent;
+pub mod net;
 pub mod pack;
 mod policy;
 mod redact;
@@ -50,6 +53,7 @@ pub mod scan;
 mod snapshot;
 mod stream;
 mod structured;
+pub mod views;
 
 pub use decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,
@@ -58,16 +62,19 @@ pub use decision::{
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
 pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
+pub use history::{History, ToolPattern};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
 pub use policy::{
     CompiledRule, DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder,
 };
-pub use redact::{RedactError, merge as merge_redactions, redact_event, redact_text};
+pub use redact::{
+    RedactError, merge as merge_redactions, redact_event, redact_text, redacted_value,
+};
 pub use resolve::{DecisionPolicy, DefaultDecisionPolicy, nothing_triggered};
 pub use route::{DefaultRiskRouter, JAILBREAK_CLASSIFIER, OnTimeout, RiskRouter, Routing};
 pub use snapshot::{
     AvailableTools, ContextBuilder, ContextSnapshot, DefaultContextBuilder, Signals, SnapshotWire,
     ToolRiskInfo, ToolRiskTier, ToolRisks, TrustBoundary,
 };
-pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard};
+pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard, Tokens};

@@ -4,17 +4,19 @@
 //! [`PolicyBuilder::compile`] gives an immutable [`Policy`] with a digest over everything that can
 //! change a verdict.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::canonical;
-use crate::decision::{Decision, Severity, StopSpec};
+use crate::decision::{Decision, RedactionSpec, Severity, StopSpec};
 use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
@@ -213,6 +215,23 @@ impl PolicyBuilder {
             || self.deep_rules.iter().any(|rule| rule.id.as_str() == id)
     }
 
+    /// A sequence that waits for a rule that is not there would wait for ever.
+    fn check_sequences(&self, diagnostics: &mut Diagnostics) {
+        for entry in &self.rules {
+            let RuleKind::BuiltIn(RuleSettings::Sequence(sequence)) = &entry.kind else {
+                continue;
+            };
+            for (rule, place) in sequence.after_rules.iter().zip(&sequence.places) {
+                if !self.has_rule(rule.as_str()) {
+                    let known = self.rules.iter().map(|rule| rule.id.as_str());
+                    diagnostics
+                        .error(*place, format!("no rule `{rule}` in this pack"))
+                        .suggest(rule.as_str(), known);
+                }
+            }
+        }
+    }
+
     /// Compiles. The report names every problem.
     pub fn compile(self) -> Result<Policy, Report> {
         let mut diagnostics = Diagnostics::default();
@@ -233,7 +252,8 @@ impl PolicyBuilder {
         let mut rules: Vec<CompiledRule> = Vec::new();
         let mut rules_json: Vec<Value> = Vec::new();
         let mut structured_events = EventSet::default();
-        let mut stream_patterns = Vec::new();
+        let (mut stream_patterns, mut triggers) = (Vec::new(), Vec::new());
+        let mut evasive_events = EventSet::default();
         for entry in &self.rules {
             if rules.iter().any(|known| known.id == entry.id) {
                 diagnostics
@@ -241,13 +261,22 @@ impl PolicyBuilder {
                     .help("give one of them another `id`, and name its kind with `rule:`");
                 continue;
             }
-            let rule = entry.compile(&mut scanner, &mut stream_patterns, diagnostics);
+            let rule = entry.compile(&mut RuleCompiler {
+                id: entry.id.clone(),
+                events: entry.events.clone(),
+                scanner: &mut scanner,
+                stream_patterns: &mut stream_patterns,
+                triggers: &mut triggers,
+                evasive_events: &mut evasive_events,
+                diagnostics,
+            });
             if rule.scans {
                 structured_events.extend(&rule.events);
             }
             rules_json.push(entry.to_json(&rule));
             rules.push(rule);
         }
+        self.check_sequences(diagnostics);
         let settings = json!({
             "id": self.id,
             "version": self.version,
@@ -289,30 +318,25 @@ impl PolicyBuilder {
             structured_events,
             stream_patterns,
             prefixes: OnceLock::new(),
+            triggers,
+            evasive_events,
             deep_rules: self.deep_rules,
         })
     }
 }
 
 impl RuleEntry {
-    fn compile(
-        &self,
-        scanner: &mut ScannerBuilder,
-        stream_patterns: &mut Vec<PatternId>,
-        diagnostics: &mut Diagnostics,
-    ) -> CompiledRule {
+    fn compile(&self, compiler: &mut RuleCompiler<'_>) -> CompiledRule {
         match &self.kind {
             RuleKind::BuiltIn(settings) => {
-                let compiled = settings.compile(&mut RuleCompiler {
-                    id: self.id.clone(),
-                    events: self.events.clone(),
-                    scanner,
-                    stream_patterns,
-                    diagnostics,
-                });
+                let compiled = settings.compile(compiler);
                 let scans = matches!(
                     settings,
-                    RuleSettings::SecretRedaction(_) | RuleSettings::InjectionPatterns(_)
+                    RuleSettings::SecretRedaction(_)
+                        | RuleSettings::PiiRedaction(_)
+                        | RuleSettings::InjectionPatterns(_)
+                        | RuleSettings::SecretEgress(_)
+                        | RuleSettings::ShellObfuscation(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -370,6 +394,10 @@ pub struct Policy {
     stream_patterns: Vec<PatternId>,
     /// Made when the first answer is streamed.
     prefixes: OnceLock<Prefixes>,
+    /// What sequence rules wait for.
+    triggers: Vec<Trigger>,
+    /// Events whose texts some rule wants to see through disguises.
+    evasive_events: EventSet,
     deep_rules: Vec<DeepRuleSettings>,
 }
 
@@ -392,6 +420,8 @@ impl Policy {
             structured_events: EventSet::default(),
             stream_patterns: Vec::new(),
             prefixes: OnceLock::new(),
+            triggers: Vec::new(),
+            evasive_events: EventSet::default(),
             deep_rules: Vec::new(),
         }
     }
@@ -439,6 +469,25 @@ impl Policy {
     /// The one scanner.
     pub fn scanner(&self) -> &Scanner {
         &self.scanner
+    }
+
+    /// Whether rules depend on the earlier steps of a run, so that somebody must remember them.
+    pub fn has_sequences(&self) -> bool {
+        !self.triggers.is_empty()
+    }
+
+    /// The sequence rules that a step is what they wait for. `decided` are the rules that had something
+    /// to say of it, `stopped` says that it did not happen.
+    pub fn satisfied<'p>(
+        &'p self,
+        event: &'p Event,
+        decided: &'p [&RuleId],
+        stopped: bool,
+    ) -> impl Iterator<Item = &'p RuleId> {
+        self.triggers
+            .iter()
+            .filter(move |trigger| trigger.fires(event, decided, stopped))
+            .map(|trigger| &trigger.rule)
     }
 
     /// The patterns that a streamed answer is searched for.
@@ -509,17 +558,29 @@ impl Policy {
     /// Scans the event for the patterns of all rules. One pass over its text.
     pub fn scan<'e>(&self, event: &'e Event) -> EventScan<'e> {
         let event_type = &event.event_type;
-        let mut scan = EventScan {
-            text: self.scanner.scan(event.text(), event_type),
-            window: 0..event.text().len(),
-            leaves: Vec::new(),
+        let scan = structured::Scan {
+            scanner: &self.scanner,
+            event_type,
+            evasive: self.evasive_events.contains(event_type),
         };
+        let mut leaves = Vec::new();
+        let path = || Cow::Borrowed(RedactionSpec::TEXT);
+        let text = scan.text(event.text(), path, &mut leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {
-            scan.leaves = structured::scan(structured, &self.scanner, event_type);
+            scan.structured(structured, &mut leaves);
         }
-        scan
+        EventScan {
+            text,
+            window: 0..event.text().len(),
+            leaves,
+        }
+    }
+
+    /// Whether some rule wants to see a streamed answer through disguises.
+    pub(crate) fn folds_stream(&self) -> bool {
+        self.evasive_events.contains(&EventType::LlmStreamChunk)
     }
 
     /// What the text asks for, as the scan saw it.
@@ -592,9 +653,15 @@ impl CompiledRule {
     pub fn reads(&self, event: &Event) -> Parts {
         match event.event_type {
             _ if !self.scans => self.reads,
-            EventType::ToolCallResult => Parts::TEXT.and(Parts::RESULT),
-            _ => Parts::TEXT.and(Parts::TOOL_ARGS),
+            EventType::ToolCallResult => self.reads.among(Parts::TEXT.and(Parts::RESULT)),
+            _ => self.reads.among(Parts::TEXT.and(Parts::TOOL_ARGS)),
         }
+    }
+
+    /// Whether it searches texts for patterns. [`StreamGuard`](crate::StreamGuard) judges a streamed
+    /// answer by these, whatever its chunks.
+    pub fn scans(&self) -> bool {
+        self.scans
     }
 
     /// Whether it must be kept behind a deadline; if so, the rule to run there.

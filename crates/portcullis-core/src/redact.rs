@@ -39,6 +39,8 @@ pub fn merge(redactions: impl IntoIterator<Item = RedactionSpec>) -> Vec<Redacti
                 if end(last) < end(&spec) {
                     last.end_offset = spec.end_offset;
                 }
+                // A value that is to be forgotten must not come back as part of another.
+                last.restorable &= spec.restorable;
             }
             _ => merged.push(spec),
         }
@@ -86,6 +88,21 @@ pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(
         rename(event, path, &specs, &mut namesakes).ok_or_else(|| not_found(path))?;
     }
     Ok(())
+}
+
+/// What a redaction takes out of the event.
+pub fn redacted_value<'e>(event: &'e Event, spec: &RedactionSpec) -> Option<Cow<'e, str>> {
+    let text: Cow<'e, str> = match spec.path.strip_prefix('#') {
+        None if spec.path == RedactionSpec::TEXT => Cow::Borrowed(event.text_content.as_deref()?),
+        None => Cow::Borrowed(structured_at(event, &spec.path)?.as_str()?),
+        Some(pointer) => Cow::Owned(unescape(pointer.rsplit_once('/')?.1)),
+    };
+    let mut cursor = Cursor::new(&text);
+    let range = cursor.byte_of(start(spec))..cursor.byte_of(end(spec));
+    Some(match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.get(range)?),
+        Cow::Owned(text) => Cow::Owned(text.get(range)?.to_owned()),
+    })
 }
 
 /// The text with these spans replaced.
@@ -189,6 +206,14 @@ fn not_found(path: &str) -> RedactError {
     }
 }
 
+fn structured_at<'e>(event: &'e Event, pointer: &str) -> Option<&'e Value> {
+    if event.event_type == EventType::ToolCallResult {
+        return event.payload.get("result")?.pointer(pointer);
+    }
+    let (first, rest) = split_first(pointer)?;
+    event.tool_args.as_ref()?.get(&first)?.pointer(rest)
+}
+
 fn structured_mut<'e>(event: &'e mut Event, pointer: &str) -> Option<&'e mut Value> {
     if event.event_type == EventType::ToolCallResult {
         return event.payload.get_mut("result")?.pointer_mut(pointer);
@@ -254,6 +279,27 @@ mod tests {
             entity_type: None,
             start_offset: span.map(|(start, _)| start),
             end_offset: span.map(|(_, end)| end),
+            restorable: false,
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_redaction_is_found_where_it_would_be_replaced() {
+        let result = json!({"a": [{"mail é x": "to jane@x.org"}]});
+        let event = Event {
+            payload: Map::from_iter([("result".to_owned(), result)]),
+            ..Event::tool_call_result("r", "t", "né jane")
+        };
+        for (path, span, expected) in [
+            ("text", Some((3, 7)), Some("jane")),
+            ("text", None, Some("né jane")),
+            ("/a/0/mail é x", Some((3, 13)), Some("jane@x.org")),
+            ("#/a/0/mail é x", Some((5, 8)), Some("é x")),
+            ("/a/1", None, None),
+            ("/a", None, None),
+        ] {
+            let value = redacted_value(&event, &spec(path, span, ""));
+            assert_eq!(value.as_deref(), expected, "{path}");
         }
     }
 

@@ -114,6 +114,7 @@ mod tests {
             entity_type: None,
             start_offset: Some(start),
             end_offset: Some(end),
+            restorable: false,
         }
     }
 

@@ -19,9 +19,10 @@ use crate::ids::RuleId;
 use crate::policy::{Mode, Policy};
 use crate::redact::redact_text;
 use crate::resolve::{DecisionPolicy, DefaultDecisionPolicy};
-use crate::rules::{EventScan, RuleInput};
+use crate::rules::{EventScan, Leaf, RuleInput};
 use crate::scan::Memory;
 use crate::snapshot::{ContextSnapshot, Signals};
+use crate::views::{self, View};
 
 /// Most that is ever held back. A pattern without an upper bound could hold the stream for ever; the
 /// stream is stopped instead.
@@ -54,12 +55,15 @@ const GROWTH: usize = 16;
 pub struct StreamGuard {
     policy: Arc<Policy>,
     decision_policy: Arc<dyn DecisionPolicy>,
+    tokens: Option<Tokens>,
     context: Context,
     memory: Memory,
     /// Its text is the last of what has been passed on, for word boundaries, and then what is held.
     event: Event,
     /// Where that begins in the text.
     held_from: usize,
+    /// The last character that was passed on and that anybody sees.
+    last_visible: Option<char>,
     /// Code points before it, from the start of the stream.
     code_points: usize,
     /// Bytes taken in so far.
@@ -70,6 +74,10 @@ pub struct StreamGuard {
     out: String,
     halted: bool,
 }
+
+/// Gives the token that stands for a value: called with what kind of value it is, and the value. With
+/// `None`, the value is redacted for good.
+pub type Tokens = Box<dyn FnMut(&str, &str) -> Option<String> + Send>;
 
 /// What may be passed on, and what was decided on the way.
 #[derive(Debug, PartialEq)]
@@ -90,10 +98,12 @@ impl StreamGuard {
         Self {
             policy,
             decision_policy: Arc::new(DefaultDecisionPolicy::default()),
+            tokens: None,
             context,
             memory,
             event,
             held_from: 0,
+            last_visible: None,
             code_points: 0,
             taken: 0,
             next_step: STEP,
@@ -106,6 +116,12 @@ impl StreamGuard {
     /// Replaces how decisions on one piece are resolved. Default: [`DefaultDecisionPolicy`].
     pub fn decision_policy(mut self, policy: Arc<dyn DecisionPolicy>) -> Self {
         self.decision_policy = policy;
+        self
+    }
+
+    /// Who remembers values that can be restored. Default: nobody, so they are redacted for good.
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
         self
     }
 
@@ -151,6 +167,7 @@ impl StreamGuard {
         let halted = std::mem::take(&mut self.halted);
         self.text_mut().clear();
         (self.held_from, self.code_points) = (0, 0);
+        self.last_visible = None;
         (self.taken, self.next_step, self.unsettled) = (0, STEP, 0);
         Released {
             text: &self.out,
@@ -171,18 +188,36 @@ impl StreamGuard {
     /// Passes on everything that is decided.
     fn settle(&mut self, at_end: bool, decisions: &mut Vec<Decision>) {
         let text = self.event.text();
-        let mut safe = if at_end {
-            text.len()
-        } else {
+        let folded = self.folded();
+        let mut safe = text.len();
+        if !at_end {
             let prefixes = self.policy.prefixes();
-            prefixes.earliest(text, self.held_from, &mut self.memory)
-        };
+            safe = prefixes.earliest(text, self.held_from, &mut self.memory);
+            if let Some((view, from)) = &folded {
+                let earliest = prefixes.earliest(view.text(), *from, &mut self.memory);
+                if earliest < view.text().len() {
+                    safe = safe.min(view.original(earliest..earliest + 1).start);
+                }
+            }
+        }
+        // The leaf borrows the text, which is changed once everything is judged.
+        let owned;
         let scanner = self.policy.scanner();
         let mut scan = EventScan {
             text: scanner.scan(&text[self.held_from..], &EventType::LlmStreamChunk),
             window: self.held_from..text.len(),
             leaves: Vec::new(),
         };
+        if let Some((view, from)) = folded {
+            owned = text.to_owned();
+            scan.leaves.push(Leaf {
+                path: RedactionSpec::TEXT.into(),
+                text: &owned,
+                candidates: scanner.scan(view.text(), &EventType::LlmStreamChunk),
+                view: Some(view),
+                from,
+            });
+        }
         for cluster in self.clusters(&scan) {
             if safe < cluster.end {
                 safe = safe.min(cluster.start);
@@ -195,11 +230,11 @@ impl StreamGuard {
             };
             let enforced = self.policy.gateway().mode == Mode::Enforce;
             let may_pass = decision.action <= Action::Redact;
-            let decision = self.counted_from_the_start(decision);
+            let mut decision = self.counted_from_the_start(decision);
             if !enforced {
                 self.pass(cluster.end);
             } else if may_pass {
-                self.pass_redacted(cluster.end, &decision.redactions);
+                self.pass_redacted(cluster.end, &mut decision.redactions);
             } else {
                 self.pass(cluster.start);
                 decisions.push(decision);
@@ -215,16 +250,24 @@ impl StreamGuard {
     /// Where patterns match, overlapping matches joined. A cut between two of them changes neither.
     fn clusters(&self, scan: &EventScan<'_>) -> Vec<Range<usize>> {
         let mut matches = Vec::new();
-        if scan.text.is_empty() {
+        if scan.text.is_empty() && scan.leaves.is_empty() {
             return matches;
         }
+        let scanner = self.policy.scanner();
         for id in self.policy.stream_patterns() {
             if scan.text.contains(*id) {
                 let window = scan.window.clone();
-                let scanner = self.policy.scanner();
                 scanner.each_match(*id, self.event.text(), window, |found| {
                     matches.push(found.whole);
                 });
+            }
+            for leaf in &scan.leaves {
+                if let (Some(view), true) = (&leaf.view, leaf.candidates.contains(*id)) {
+                    let window = leaf.from..view.text().len();
+                    scanner.each_match(*id, view.text(), window, |found| {
+                        matches.push(view.original(found.whole));
+                    });
+                }
             }
         }
         matches.sort_by_key(|found| found.start);
@@ -286,31 +329,58 @@ impl StreamGuard {
         self.held_from = to;
     }
 
-    fn pass_redacted(&mut self, to: usize, redactions: &[RedactionSpec]) {
+    fn pass_redacted(&mut self, to: usize, redactions: &mut [RedactionSpec]) {
         let text = &self.event.text()[self.held_from..to];
-        let here: Vec<RedactionSpec> = redactions
-            .iter()
-            .cloned()
-            .map(|mut spec| {
-                for offset in [&mut spec.start_offset, &mut spec.end_offset] {
-                    *offset = offset.map(|at| at - self.code_points);
+        let mut here = Vec::with_capacity(redactions.len());
+        for spec in redactions {
+            let mut spec_here = spec.clone();
+            for offset in [&mut spec_here.start_offset, &mut spec_here.end_offset] {
+                *offset = offset.map(|at| at - self.code_points);
+            }
+            if let (true, Some(tokens)) = (spec.restorable, &mut self.tokens) {
+                let value = span_of(text, &spec_here);
+                let token = tokens(spec.entity_type.as_deref().unwrap_or("VALUE"), value);
+                if let Some(token) = token {
+                    spec.replacement = token.clone().into();
+                    spec_here.replacement = token.into();
                 }
-                spec
-            })
-            .collect();
+            }
+            here.push(spec_here);
+        }
         self.out
             .push_str(&redact_text(text, RedactionSpec::TEXT, &here));
         self.code_points += text.chars().count();
         self.held_from = to;
     }
 
-    /// Drops what has been passed on, but for what a word boundary depends on.
+    /// What is held as it reads folded, if that is different, and where it begins there.
+    fn folded(&self) -> Option<(View, usize)> {
+        let text = self.event.text();
+        if !self.policy.folds_stream() || text.is_ascii() && !text.contains(is_odd_control) {
+            return None;
+        }
+        let view = views::fold(text)?;
+        let lead = &text[..self.held_from];
+        let from = views::fold(lead).map_or(lead.len(), |view| view.text().len());
+        Some((view, from))
+    }
+
+    /// Drops what has been passed on, but for what a word boundary depends on: the last character, and
+    /// if nobody sees that one, the last that somebody does.
     fn forget(&mut self) {
-        let before = &self.event.text()[..self.held_from];
-        let lead = before.chars().next_back().map_or(0, char::len_utf8);
-        let passed = self.held_from - lead;
-        self.text_mut().drain(..passed);
-        self.held_from = lead;
+        let passed = &self.event.text()[..self.held_from];
+        let mut lead = String::new();
+        if let Some(last) = passed.chars().next_back() {
+            if self.policy.folds_stream() {
+                let visible = passed.chars().rev().find(|c| !is_invisible(*c));
+                self.last_visible = visible.or(self.last_visible);
+                lead.extend(self.last_visible.filter(|_| is_invisible(last)));
+            }
+            lead.push(last);
+        }
+        let (passed, lead_len) = (self.held_from, lead.len());
+        self.text_mut().replace_range(..passed, &lead);
+        self.held_from = lead_len;
     }
 
     fn halt(&mut self) {
@@ -333,6 +403,27 @@ impl std::fmt::Debug for StreamGuard {
             .field("halted", &self.halted)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a character folds to nothing.
+fn is_invisible(c: char) -> bool {
+    let mut bytes = [0; 4];
+    let folds = !c.is_ascii() || is_odd_control(c);
+    folds && views::fold(c.encode_utf8(&mut bytes)).is_some_and(|view| view.text().is_empty())
+}
+
+/// An ASCII control character that is not white space.
+fn is_odd_control(c: char) -> bool {
+    c.is_ascii_control() && !c.is_ascii_whitespace()
+}
+
+/// The part of the text that a redaction replaces.
+fn span_of<'t>(text: &'t str, spec: &RedactionSpec) -> &'t str {
+    let byte_of = |code_point: Option<usize>, default: usize| {
+        let place = code_point.and_then(|at| text.char_indices().nth(at));
+        place.map_or(default, |(byte, _)| byte)
+    };
+    &text[byte_of(spec.start_offset, 0)..byte_of(spec.end_offset, text.len())]
 }
 
 fn held_too_much() -> Decision {

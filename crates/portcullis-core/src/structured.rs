@@ -1,11 +1,14 @@
 //! Walks over the structured part of an event: what it weighs, and what is in it.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::event::{Event, EventType, Structured};
 use crate::redact::push_pointer;
 use crate::rules::Leaf;
-use crate::scan::Scanner;
+use crate::scan::{Candidates, Features, Scanner};
+use crate::views::{self, Disguise, View};
 
 /// How many bytes of paths an event may have, given how many bytes of text it may have. A finding is
 /// named by its JSON Pointer, so one long member name over thousands of findings would be copied
@@ -16,24 +19,70 @@ pub(crate) fn max_paths(max_text: usize) -> usize {
     max_text.saturating_mul(PER_TEXT).max(AT_LEAST)
 }
 
-/// Every string and member name that some pattern may match.
-pub(crate) fn scan<'e>(
-    structured: Structured<'e>,
-    scanner: &Scanner,
-    event_type: &EventType,
-) -> Vec<Leaf<'e>> {
-    let mut walk = Walk {
-        scanner,
-        event_type,
-        pointer: String::new(),
-        leaves: Vec::new(),
-    };
-    match structured {
-        Structured::ToolArgs(args) => walk.members(args),
-        Structured::Result(result) => walk.value(result),
-    }
-    walk.leaves
+/// How texts are scanned.
+#[derive(Clone, Copy)]
+pub(crate) struct Scan<'s> {
+    pub(crate) scanner: &'s Scanner,
+    pub(crate) event_type: &'s EventType,
+    /// Whether some rule wants to see through disguises.
+    pub(crate) evasive: bool,
 }
+
+impl Scan<'_> {
+    /// Which patterns may match a text; its views that some may match become leaves.
+    pub(crate) fn text<'e>(
+        self,
+        text: &'e str,
+        path: impl Fn() -> Cow<'static, str>,
+        leaves: &mut Vec<Leaf<'e>>,
+    ) -> Candidates {
+        let features = if self.evasive || self.scanner.uses_features() {
+            Features::of(text)
+        } else {
+            Features::default()
+        };
+        let mut add = |view: View| {
+            let candidates = self.scanner.scan(view.text(), self.event_type);
+            // Patterns without white space are the rule's own.
+            if !candidates.is_empty() || view.disguise() == Disguise::Spaced {
+                leaves.push(Leaf {
+                    path: path(),
+                    text,
+                    view: Some(view),
+                    from: 0,
+                    candidates,
+                });
+            }
+        };
+        if self.evasive {
+            if features.intersects(FOLDABLE) {
+                views::fold(text).into_iter().for_each(&mut add);
+            }
+            // A streamed answer is folded only: everything else depends on more than a character, and
+            // so on how the answer is cut.
+            if *self.event_type != EventType::LlmStreamChunk {
+                views::unmask(text, features).into_iter().for_each(&mut add);
+            }
+        }
+        self.scanner.scan_with(text, features, self.event_type)
+    }
+
+    /// Every string and member name that some pattern may match, and their views.
+    pub(crate) fn structured<'e>(self, structured: Structured<'e>, leaves: &mut Vec<Leaf<'e>>) {
+        let mut walk = Walk {
+            scan: self,
+            pointer: String::new(),
+            leaves,
+        };
+        match structured {
+            Structured::ToolArgs(args) => walk.members(args),
+            Structured::Result(result) => walk.value(result),
+        }
+    }
+}
+
+/// Without one of these a text folds to itself.
+pub(crate) const FOLDABLE: Features = Features::NON_ASCII.union(Features::CONTROL);
 
 /// What JSON weighs, in bytes.
 #[derive(Debug, Default)]
@@ -92,10 +141,9 @@ impl Measure {
 }
 
 struct Walk<'w, 'e> {
-    scanner: &'w Scanner,
-    event_type: &'w EventType,
+    scan: Scan<'w>,
     pointer: String,
-    leaves: Vec<Leaf<'e>>,
+    leaves: &'w mut Vec<Leaf<'e>>,
 }
 
 impl<'e> Walk<'_, 'e> {
@@ -126,11 +174,15 @@ impl<'e> Walk<'_, 'e> {
     }
 
     fn text(&mut self, text: &'e str, prefix: &str) {
-        let candidates = self.scanner.scan(text, self.event_type);
+        let pointer = &self.pointer;
+        let path = || Cow::Owned(format!("{prefix}{pointer}"));
+        let candidates = self.scan.text(text, path, self.leaves);
         if !candidates.is_empty() {
             self.leaves.push(Leaf {
-                path: format!("{prefix}{}", self.pointer),
+                path: path(),
                 text,
+                view: None,
+                from: 0,
                 candidates,
             });
         }

@@ -9,15 +9,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use portcullis_core::detectors::EntryPattern;
 use portcullis_core::rules::{
-    RuleError, RuleInfo, RuleInput, RuleSettings, SecretPattern, SecretRedaction,
+    EntityPattern, RuleError, RuleInfo, RuleInput, RuleSettings, SecretRedaction,
 };
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     Context, ContextSnapshot, Decision, Event, EventType, PolicyBuilder, RiskRouter, Routing,
-    Severity, Step, pack,
+    Severity, Step, StreamGuard, pack,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{AnswerStream, BoxFuture, DeepRule, DeepRules, Gateway};
 use tokio::runtime::Runtime;
 
 fn default_gateway() -> Gateway {
@@ -49,15 +50,37 @@ fn events(c: &mut Criterion) {
     group.finish();
 }
 
+/// An answer in chunks of 20 bytes, as a model streams it: what one chunk costs.
+fn streams(c: &mut Criterion) {
+    let gateway = Arc::new(default_gateway());
+    let text = cases::prose(10 * 1024);
+    let chunks: Vec<&str> = text
+        .as_bytes()
+        .chunks(20)
+        .filter_map(|chunk| std::str::from_utf8(chunk).ok())
+        .collect();
+    let mut group = c.benchmark_group("stream");
+    let mut guard = StreamGuard::new(gateway.policy(), Context::new("bench"));
+    let mut next = chunks.iter().cycle();
+    group.bench_function("StreamGuard, 20 B", |b| {
+        b.iter(|| black_box(guard.push(next.next().unwrap_or(&""))).text.len());
+    });
+    let mut answer = AnswerStream::new(gateway, Context::new("bench"));
+    group.bench_function("AnswerStream, 20 B", |b| {
+        b.iter(|| cases::at_once(answer.push(black_box(next.next().unwrap_or(&"")))));
+    });
+    group.finish();
+}
+
 /// Ten times the patterns must not cost more than half as much again.
 fn patterns(c: &mut Criterion) {
     let event = Event::tool_call_result("bench", "t", cases::prose(10 * 1024));
     let mut group = c.benchmark_group("patterns");
     for count in [13, 130, 1300] {
-        let patterns = (0..count).map(|n| SecretPattern {
+        let patterns = (0..count).map(|n| EntityPattern {
             entity: format!("TOKEN_{n}"),
-            regex: format!("k{n:x}q_[a-z0-9]{{20,}}"),
-            keywords: Vec::new(),
+            pattern: EntryPattern::of(format!("k{n:x}q_[a-z0-9]{{20,}}")),
+            severity: Severity::High,
             place: pack::diagnostic::Place::default(),
         });
         let settings = SecretRedaction {
@@ -141,5 +164,5 @@ fn inbox(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, events, patterns, inbox);
+criterion_group!(benches, events, streams, patterns, inbox);
 criterion_main!(benches);

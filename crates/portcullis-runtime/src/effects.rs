@@ -150,6 +150,14 @@ impl Runs {
         relock(&self.state).records.get(run_id).cloned()
     }
 
+    pub(crate) fn is_quarantined(&self, run_id: &str) -> bool {
+        self.any.load(Ordering::Acquire)
+            && relock(&self.state)
+                .records
+                .get(run_id)
+                .is_some_and(|record| record.quarantine.is_some())
+    }
+
     /// Brings what is remembered into the context; says whether the run is quarantined, and why.
     pub(crate) fn recall(&self, context: &mut Context) -> Option<Flag> {
         if !self.any.load(Ordering::Acquire) {
@@ -263,6 +271,6 @@ pub(crate) fn alert(context: &Context, event: &Event, evaluation: &Evaluation) -
 }
 
 /// A panic while the lock was held left only whole entries behind.
-fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

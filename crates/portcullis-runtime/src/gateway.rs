@@ -1,5 +1,6 @@
 //! The gateway: one event in, one evaluation out (RFC-001 §9).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
     Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
     DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event,
-    GatewaySettings, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome,
-    Severity, StopSpec, nothing_triggered,
+    GatewaySettings, History, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId,
+    RuleOutcome, Severity, StopSpec, nothing_triggered,
 };
 
 use crate::deep::DeepRules;
@@ -18,7 +19,9 @@ use crate::effects::{self, AlertSink, Flag, RecentAlerts, RunRecord, Runs};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxLimits, MemoryInbox};
+use crate::run_map::RunMap;
 use crate::telemetry::Telemetry;
+use crate::vault::Vault;
 
 /// Judges events by a policy that can be replaced at any time.
 ///
@@ -33,6 +36,9 @@ pub struct Gateway {
     alerts: Arc<dyn AlertSink>,
     telemetry: Option<Arc<dyn Telemetry>>,
     runs: Runs,
+    vault: Vault,
+    /// Kept only while a policy has sequence rules.
+    histories: RunMap<History>,
     fence: Fence,
     pub(crate) ids: Ids,
 }
@@ -118,6 +124,8 @@ impl GatewayBuilder {
                 .unwrap_or_else(|| Arc::new(RecentAlerts::new(1000))),
             telemetry: self.telemetry,
             runs: Runs::new(self.max_runs),
+            vault: Vault::new(self.max_runs),
+            histories: RunMap::new(self.max_runs),
             fence: Fence::new(self.max_rule_threads),
             ids: Ids::new(),
         }
@@ -128,6 +136,8 @@ impl GatewayBuilder {
 /// first registered wins a tie.
 #[derive(Default)]
 pub(crate) struct Gathered {
+    /// Whether rules that search for patterns have been heard already.
+    scanned: bool,
     /// When the last rule was done. Asking the clock costs as much as a rule.
     last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
@@ -184,20 +194,66 @@ impl Gateway {
         self.runs.get(run_id)
     }
 
+    pub(crate) fn is_quarantined(&self, run_id: &str) -> bool {
+        self.runs.is_quarantined(run_id)
+    }
+
+    pub(crate) fn decision_policy(&self) -> &Arc<dyn DecisionPolicy> {
+        &self.decision_policy
+    }
+
+    pub(crate) fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    /// The text with the values that `pii-redaction` has vaulted in this run in the place of their
+    /// tokens. For an answer to the user whose values they are: restore last, and send it nowhere else.
+    pub fn restore<'t>(&self, run_id: &str, text: &'t str) -> Cow<'t, str> {
+        self.vault.restore(run_id, text)
+    }
+
     /// Judges an event. `context` is brought up to date with what the gateway remembers of the run,
     /// and with the strikes that this event earns.
     ///
     /// Deep rules and rules from outside need a tokio runtime with time; the rest does not.
     pub async fn evaluate(&self, context: &mut Context, event: &Event) -> Evaluation {
-        let started = Instant::now();
         let policy = self.policy.load_full();
+        self.evaluate_by(&policy, context, event, false).await
+    }
+
+    /// Judges a piece of a streamed answer by everything but patterns: those have judged it as part of
+    /// the whole.
+    pub(crate) async fn evaluate_chunk(
+        &self,
+        policy: &Policy,
+        context: &mut Context,
+        event: &Event,
+    ) -> Evaluation {
+        self.evaluate_by(policy, context, event, true).await
+    }
+
+    async fn evaluate_by(
+        &self,
+        policy: &Policy,
+        context: &mut Context,
+        event: &Event,
+        scanned: bool,
+    ) -> Evaluation {
+        let started = Instant::now();
         let quarantine = self.runs.recall(context);
-        let mut gathered = Gathered::default();
+        if policy.has_sequences() {
+            let known = self.histories.read(&context.run_id, History::clone);
+            context.history = known.unwrap_or_default();
+        }
+        let mut gathered = Gathered {
+            scanned,
+            ..Gathered::default()
+        };
         gathered.coverage.present = Parts::of(event);
         let decision = self
-            .judge(&policy, context, event, quarantine, &mut gathered, started)
+            .judge(policy, context, event, quarantine, &mut gathered, started)
             .await;
-        self.conclude(&policy, context, event, decision, gathered, started)
+        self.conclude(policy, context, event, decision, gathered, started)
     }
 
     async fn judge(
@@ -271,7 +327,8 @@ impl Gateway {
         let mut waiting = Vec::new();
         let mut last = started;
         for (place, rule) in policy.rules().iter().enumerate() {
-            if !rule.events().contains(&input.event.event_type) {
+            let heard = gathered.scanned && rule.scans();
+            if heard || !rule.events().contains(&input.event.event_type) {
                 continue;
             }
             let outcome = if let Some(outside) = rule.fenced() {
@@ -370,7 +427,7 @@ impl Gateway {
             .unwrap_or_else(|error| hook_failed("decision policy", &error))
     }
 
-    fn conclude(
+    pub(crate) fn conclude(
         &self,
         policy: &Policy,
         context: &mut Context,
@@ -381,11 +438,28 @@ impl Gateway {
     ) -> Evaluation {
         let now = gathered.last.unwrap_or_else(Instant::now);
         decision.decision_id = self.ids.next(now);
+        let enforced = policy.gateway().mode == Mode::Enforce && !policy.is_absent();
+        if enforced && !decision.redactions.is_empty() {
+            self.vault.keep(&context.run_id, event, &mut decision);
+        }
         self.runs.apply(&decision, context, event);
+        if policy.has_sequences() {
+            let decided: Vec<&RuleId> = gathered
+                .coverage
+                .rules
+                .iter()
+                .filter(|rule| rule.outcome == RuleOutcome::Decided)
+                .map(|rule| &rule.id)
+                .collect();
+            let stopped = enforced && decision.action == Action::Stop;
+            let satisfied = policy.satisfied(event, &decided, stopped);
+            self.histories
+                .update(&context.run_id, |history| history.step(satisfied));
+        }
         let alerting = decision.effects.contains(&Effect::EmitAlert);
         let evaluation = Evaluation {
             decision,
-            enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
+            enforced,
             policy: Arc::clone(policy.identity()),
             coverage: gathered.coverage,
             elapsed_us: now.duration_since(started).as_micros() as u64,

@@ -31,7 +31,10 @@ mod gateway;
 mod ids;
 mod inbox;
 mod reload;
+mod run_map;
+mod stream;
 mod telemetry;
+mod vault;
 
 pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepRequest, DeepResponse, DeepRule, DeepRules};
@@ -39,6 +42,7 @@ pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecor
 pub use gateway::{Gateway, GatewayBuilder};
 pub use inbox::{AskError, AwaitError, GuardInbox, InboxLimits, MemoryInbox, SubmitError};
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
+pub use stream::{AnswerStream, Shown, guard_stream};
 pub use telemetry::{Counters, Telemetry};
 
 /// The guide's Rust compiles and does what it says.

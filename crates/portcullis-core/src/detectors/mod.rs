@@ -30,17 +30,25 @@ pub enum Kind {
     Injection,
     /// Personal data, for `pii-redaction`. Case matters.
     Pii,
+    /// Commands that hide what they do, for `shell-obfuscation`. Case is ignored.
+    Shell,
     /// Request signals of the context snapshot. Case is ignored.
     Signals,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Secrets, Self::Injection, Self::Pii, Self::Signals];
+    pub const ALL: [Self; 5] = [
+        Self::Secrets,
+        Self::Injection,
+        Self::Pii,
+        Self::Shell,
+        Self::Signals,
+    ];
 
     /// Whether the patterns of this kind ignore case.
     pub const fn ignores_case(self) -> bool {
-        matches!(self, Self::Injection | Self::Signals)
+        matches!(self, Self::Injection | Self::Shell | Self::Signals)
     }
 
     /// What an entry of this kind calls the thing it finds, in data files.
@@ -48,6 +56,7 @@ impl Kind {
         match self {
             Self::Secrets | Self::Pii => "entity",
             Self::Injection => "intent",
+            Self::Shell => "technique",
             Self::Signals => "signal",
         }
     }
@@ -58,7 +67,7 @@ impl Kind {
             Self::Secrets => "provider",
             Self::Pii => "region",
             Self::Injection => "language",
-            Self::Signals => "origin",
+            Self::Shell | Self::Signals => "origin",
         }
     }
 
@@ -68,6 +77,7 @@ impl Kind {
             Self::Secrets => "secrets",
             Self::Injection => "injection",
             Self::Pii => "pii",
+            Self::Shell => "shell",
             Self::Signals => "signals",
         }
     }
@@ -84,7 +94,22 @@ macro_rules! families {
 
 families! {
     Secrets "rfc": "secrets/rfc.yaml",
+    Secrets "cloud": "secrets/cloud.yaml",
+    Secrets "code": "secrets/code.yaml",
+    Secrets "ai": "secrets/ai.yaml",
+    Secrets "payment": "secrets/payment.yaml",
+    Secrets "chat": "secrets/chat.yaml",
+    Secrets "data": "secrets/data.yaml",
+    Secrets "identity": "secrets/identity.yaml",
+    Secrets "keys": "secrets/keys.yaml",
+    Secrets "generic": "secrets/generic.yaml",
     Injection "rfc": "injection/rfc.yaml",
+    Pii "contact": "pii/contact.yaml",
+    Pii "financial": "pii/financial.yaml",
+    Pii "national": "pii/national.yaml",
+    Pii "network": "pii/network.yaml",
+    Pii "crypto": "pii/crypto.yaml",
+    Shell "obfuscation": "shell/obfuscation.yaml",
     Signals "rfc": "signals/rfc.yaml",
 }
 
@@ -152,6 +177,7 @@ impl EntryPattern {
             requires: self.requires,
             checks: &self.checks,
             built_in: self.built_in,
+            unspaced: false,
         }
     }
 }
@@ -168,6 +194,8 @@ pub enum Meaning {
         /// 1 decides alone; less adds up with what stands near it.
         weight: f64,
     },
+    /// A command that does this, in a few words.
+    Technique(String),
     /// The text asks for the system prompt or instructions.
     RequestsSystemInfo,
     /// The text asks to lift restrictions.
@@ -178,7 +206,7 @@ impl Meaning {
     /// The entity, intent or signal, as data files have it.
     pub fn name(&self) -> &str {
         match self {
-            Self::Entity(entity) => entity,
+            Self::Entity(name) | Self::Technique(name) => name,
             Self::Attack { intent, .. } => intent.as_str(),
             Self::RequestsSystemInfo => "system_info",
             Self::RequestsCapabilityChange => "capability_change",
@@ -279,7 +307,7 @@ fn read_entry(kind: Kind, node: &yaml::Node, d: &mut Diagnostics) -> Option<Entr
         Kind::Secrets => map.text("provider", d),
         Kind::Pii => map.text("region", d),
         Kind::Injection => map.text("language", d),
-        Kind::Signals => None,
+        Kind::Shell | Kind::Signals => None,
     };
     let matches = examples(&mut map, "matches", d);
     let passes = examples(&mut map, "passes", d);
@@ -316,6 +344,10 @@ fn read_meaning(kind: Kind, map: &mut MapReader<'_>, d: &mut Diagnostics) -> Opt
                 .and_then(|n| intent(n, d))
                 .map(|intent| Meaning::Attack { intent, weight })
         }
+        Kind::Shell => map
+            .require("technique", d)
+            .and_then(|n| yaml::text(n, "technique", d))
+            .map(|technique| Meaning::Technique(technique.to_owned())),
         Kind::Signals => map.require("signal", d).and_then(|n| {
             let names = [("system_info", false), ("capability_change", true)];
             yaml::one_of(n, "signal", &names, d).map(|capability| {

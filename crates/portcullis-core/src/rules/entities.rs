@@ -32,7 +32,7 @@ pub(super) fn of_families(
     read_families(kind, families, d)
         .into_iter()
         .filter_map(|(entry, place)| match entry.meaning {
-            Meaning::Entity(entity) => Some(EntityPattern {
+            Meaning::Entity(entity) | Meaning::Technique(entity) => Some(EntityPattern {
                 entity,
                 pattern: entry.pattern,
                 severity: entry.severity,

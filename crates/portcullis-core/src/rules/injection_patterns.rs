@@ -1,11 +1,12 @@
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
-    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
-    documented,
+    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Sight,
+    Subject, documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
 use crate::detectors::signs::{self, Sign};
@@ -17,7 +18,7 @@ use crate::intent::JailbreakIntent;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::{self, MapReader, Node, Yaml};
 use crate::pack::{configured_families, read_families};
-use crate::scan::{EventSet, PatternId};
+use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
 
 documented! {
     /// Acts on unambiguous attacks on the agent's instructions.
@@ -42,6 +43,8 @@ documented! {
     /// - `families`: detector families to look for. Default: `[rfc]`.
     /// - `patterns`: your own, as a list of `{pattern, intent, weight}` (or `[pattern, intent]`).
     ///   They come after the families. Without `weight`, a match decides alone.
+    /// - `evasions`: whether to see through disguises: lookalike and invisible characters, leetspeak,
+    ///   spaced-out letters, escapes and encodings. Default: `false`, as RFC-001 has it.
     ///
     /// With `events` on the rule, every pattern is judged on those events instead.
     ///
@@ -59,6 +62,8 @@ documented! {
     pub struct InjectionPatterns {
         /// What to look for, in order.
         pub patterns: Vec<AttackPattern>,
+        /// Whether to see through disguises.
+        pub evasions: bool,
     }
 }
 
@@ -101,7 +106,10 @@ impl InjectionPatterns {
                 _ => None,
             })
             .collect();
-        Self { patterns }
+        Self {
+            patterns,
+            evasions: false,
+        }
     }
 
     #[expect(
@@ -114,6 +122,7 @@ impl InjectionPatterns {
         for node in config.list("patterns", d).unwrap_or_default() {
             settings.patterns.extend(read_pattern(node, d));
         }
+        settings.evasions = config.boolean("evasions", d).unwrap_or_default();
         Some(RuleSettings::InjectionPatterns(settings))
     }
 
@@ -133,12 +142,16 @@ impl InjectionPatterns {
                 });
             }
         }
+        compiler.sees_through(self.evasions, &events);
         Compiled {
             events,
             reads: Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT),
             body: Body::Inline(Box::new(CompiledInjection {
                 id: compiler.id.clone(),
+                sight: Sight::of(self.evasions, Sight::All),
                 patterns,
+                settings: self.clone(),
+                unspaced: OnceLock::new(),
             })),
         }
     }
@@ -195,7 +208,44 @@ const INDIRECT: Label = Label {
 
 struct CompiledInjection {
     id: RuleId,
+    sight: Sight,
     patterns: Vec<CompiledAttack>,
+    settings: InjectionPatterns,
+    /// Made when a text first has its letters set apart.
+    unspaced: OnceLock<Unspaced>,
+}
+
+/// The patterns as they read when words run together.
+struct Unspaced {
+    scanner: Scanner,
+    /// Each with its place in the list.
+    patterns: Vec<(PatternId, usize)>,
+}
+
+impl Unspaced {
+    /// Shorter patterns would be found in ordinary words that run together.
+    const MIN_LEN: usize = 12;
+
+    fn new(patterns: &[AttackPattern]) -> Self {
+        let mut scanner = ScannerBuilder::default();
+        let mut ids = Vec::new();
+        for (index, pattern) in patterns.iter().enumerate() {
+            let spec = PatternSpec {
+                keywords: &[],
+                unspaced: true,
+                ..pattern.pattern.spec(Kind::Injection)
+            };
+            if let Ok(id) = scanner.add(&spec, &EventSet::any())
+                && scanner.min_len(id) >= Self::MIN_LEN
+            {
+                ids.push((id, index));
+            }
+        }
+        Self {
+            scanner: scanner.build(),
+            patterns: ids,
+        }
+    }
 }
 
 struct CompiledAttack {
@@ -203,6 +253,15 @@ struct CompiledAttack {
     intent: JailbreakIntent,
     weight: f64,
     events: EventSet,
+}
+
+impl CompiledAttack {
+    /// Signs add up over a distance, and a streamed answer is let go before that; so only patterns
+    /// that decide alone judge it.
+    fn judges(&self, event_type: &EventType) -> bool {
+        let alone = self.weight >= 1.0 || *event_type != EventType::LlmStreamChunk;
+        alone && self.events.contains(event_type)
+    }
 }
 
 impl InlineRule for CompiledInjection {
@@ -214,8 +273,8 @@ impl InlineRule for CompiledInjection {
         let mut signs = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
             // The scan keeps a pattern that two rules share if either wants this event.
-            if pattern.events.contains(event_type) {
-                subject.each(pattern.id, |place, range| {
+            if pattern.judges(event_type) {
+                subject.each(pattern.id, self.sight, |place, range| {
                     signs.push(Sign {
                         place,
                         range,
@@ -226,12 +285,41 @@ impl InlineRule for CompiledInjection {
                 });
             }
         }
+        if self.sight == Sight::All {
+            self.look_unspaced(subject, &mut signs);
+        }
         let parts = signs::add_up(&mut signs);
         Ok(self.judge(subject, &signs, &parts))
     }
 }
 
 impl CompiledInjection {
+    /// Texts whose letters were set apart.
+    fn look_unspaced(&self, subject: &Subject<'_>, signs: &mut Vec<Sign>) {
+        let event_type = &subject.input.event.event_type;
+        for (place, view) in subject.unspaced() {
+            let Unspaced { scanner, patterns } = self
+                .unspaced
+                .get_or_init(|| Unspaced::new(&self.settings.patterns));
+            let text = view.text();
+            let candidates = scanner.scan(text, event_type);
+            for (id, index) in patterns {
+                let pattern = &self.patterns[*index];
+                if candidates.contains(*id) && pattern.judges(event_type) {
+                    scanner.find_all(*id, text, 0..text.len(), |range| {
+                        signs.push(Sign {
+                            place,
+                            range: view.original(range),
+                            index: *index,
+                            intent: pattern.intent,
+                            weight: pattern.weight,
+                        });
+                    });
+                }
+            }
+        }
+    }
+
     /// The strongest action decides, then the first pattern in the list, then its first match.
     fn judge(
         &self,

@@ -4,11 +4,19 @@
 //! the policy's one scan. A rule that somebody else wrote implements [`Rule`]; the runtime keeps it
 //! behind a deadline of its own, because nobody can promise that it returns.
 
+mod arguments;
+mod blocked_domains;
 mod entities;
 mod expression;
 mod injection_patterns;
+mod pii_redaction;
+mod private_network;
+mod response;
 mod schema_validation;
+mod secret_egress;
 mod secret_redaction;
+mod sequence;
+mod shell_obfuscation;
 mod tool_allowlist;
 
 use std::borrow::Cow;
@@ -16,22 +24,31 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
+pub use private_network::PrivateNetwork;
+pub use response::Response;
 pub use schema_validation::SchemaValidation;
+pub use secret_egress::SecretEgress;
 pub use secret_redaction::SecretRedaction;
+pub use sequence::Sequence;
+pub use shell_obfuscation::ShellObfuscation;
 pub use tool_allowlist::ToolAllowlist;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
+use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
 use crate::redact::Cursor;
 use crate::scan::{Candidates, EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
 use crate::snapshot::ContextSnapshot;
+use crate::views::{Disguise, View};
 
 /// Everything a rule may look at.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +111,7 @@ pub struct EventScan<'e> {
     /// The part of the text that is judged; what stands around it is only looked at for word
     /// boundaries.
     pub(crate) window: Range<usize>,
-    /// Strings of the structured part that some pattern may match.
+    /// Strings of the structured part, and views of any string, that some pattern may match.
     pub(crate) leaves: Vec<Leaf<'e>>,
 }
 
@@ -106,10 +123,43 @@ pub(crate) struct Label {
 
 #[derive(Debug)]
 pub(crate) struct Leaf<'e> {
-    /// As in a redaction: a JSON Pointer, with `#` before it if the text is a member's name.
-    pub(crate) path: String,
+    /// As in a redaction: `text`, or a JSON Pointer, with `#` before it if the text is a member's name.
+    pub(crate) path: Cow<'static, str>,
     pub(crate) text: &'e str,
+    /// What is searched in its place, if it is in disguise.
+    pub(crate) view: Option<View>,
+    /// Where the search begins, in what is searched.
+    pub(crate) from: usize,
     pub(crate) candidates: Candidates,
+}
+
+/// Which disguises a rule sees through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// None.
+    Plain,
+    /// Those that leave letters, digits and their order alone: a value is still the value.
+    Values,
+    /// All of them.
+    All,
+}
+
+impl Sight {
+    /// A rule's `evasions`: off unless it says so, because RFC-001 has none.
+    fn of(evasions: bool, sight: Self) -> Self {
+        if evasions { sight } else { Self::Plain }
+    }
+
+    fn sees(self, disguise: Disguise) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Values => matches!(
+                disguise,
+                Disguise::Folded | Disguise::Erased | Disguise::Escaped | Disguise::Encoded
+            ),
+            Self::All => true,
+        }
+    }
 }
 
 impl<'e> Subject<'e> {
@@ -129,31 +179,88 @@ impl<'e> Subject<'e> {
     fn path(&self, place: usize) -> Cow<'static, str> {
         match place.checked_sub(1) {
             None => Cow::Borrowed(RedactionSpec::TEXT),
-            Some(leaf) => Cow::Owned(self.scan.leaves[leaf].path.clone()),
+            Some(leaf) => self.scan.leaves[leaf].path.clone(),
         }
-    }
-
-    /// The places where a pattern may match.
-    fn places(&self, id: PatternId) -> impl Iterator<Item = usize> {
-        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
-        std::iter::once(&self.scan.text)
-            .chain(leaves)
-            .enumerate()
-            .filter(move |(_, candidates)| candidates.contains(id))
-            .map(|(place, _)| place)
     }
 
     /// Every value that a pattern finds: in which place, and where in its text.
-    pub(crate) fn each(&self, id: PatternId, mut found: impl FnMut(usize, Range<usize>)) {
-        for place in self.places(id) {
-            let text = self.text(place);
-            let window = match place {
-                0 => self.scan.window.clone(),
-                _ => 0..text.len(),
-            };
+    pub(crate) fn each(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        mut found: impl FnMut(usize, Range<usize>),
+    ) {
+        let EventScan {
+            text,
+            window,
+            leaves,
+        } = self.scan;
+        if text.contains(id) {
+            let event_text = self.input.event.text();
             self.scanner
-                .find_all(id, text, window, |range| found(place, range));
+                .find_all(id, event_text, window.clone(), |range| found(0, range));
         }
+        for (index, leaf) in leaves.iter().enumerate() {
+            if leaf.candidates.contains(id) {
+                self.each_in_leaf(leaf, self.scanner, id, sight, |range| {
+                    found(index + 1, range)
+                });
+            }
+        }
+    }
+
+    /// The same in one string of the structured part, or one view.
+    fn each_in_leaf(
+        &self,
+        leaf: &Leaf<'_>,
+        scanner: &Scanner,
+        id: PatternId,
+        sight: Sight,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        let Some(view) = &leaf.view else {
+            return scanner.find_all(id, leaf.text, 0..leaf.text.len(), found);
+        };
+        if !sight.sees(view.disguise()) {
+            return;
+        }
+        let judged = |range: &Range<usize>| {
+            let window = &self.scan.window;
+            leaf.path != RedactionSpec::TEXT
+                || window.start <= range.start && range.end <= window.end
+        };
+        let text = view.text();
+        scanner.find_all(id, text, leaf.from..text.len(), |range| {
+            let original = view.original(range);
+            if judged(&original) {
+                found(original);
+            }
+        });
+    }
+
+    /// The path of the first string in which a pattern finds something, among the paths that count.
+    pub(crate) fn find_path(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        counts: impl Fn(&str) -> bool,
+    ) -> Option<Cow<'static, str>> {
+        let mut path = None;
+        self.each(id, sight, |place, _| {
+            if path.is_none() {
+                path = Some(self.path(place)).filter(|path| counts(path));
+            }
+        });
+        path
+    }
+
+    /// The views whose words may run together, with their places.
+    pub(crate) fn unspaced(&self) -> impl Iterator<Item = (usize, &View)> {
+        let leaves = self.scan.leaves.iter().enumerate();
+        leaves.filter_map(|(index, leaf)| {
+            let view = leaf.view.as_ref()?;
+            (view.disguise() == Disguise::Spaced).then_some((index + 1, view))
+        })
     }
 
     /// The redaction of one value.
@@ -167,14 +274,24 @@ impl<'e> Subject<'e> {
     }
 
     /// A redaction for every value that a pattern finds.
-    pub(crate) fn redactions(&self, id: PatternId, label: &Label, into: &mut Vec<RedactionSpec>) {
+    /// `finish` sees each value with its redaction.
+    pub(crate) fn redactions(
+        &self,
+        id: PatternId,
+        sight: Sight,
+        label: &Label,
+        into: &mut Vec<RedactionSpec>,
+        mut finish: impl FnMut(&str, &mut RedactionSpec),
+    ) {
         let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
-        self.each(id, |place, range| {
+        self.each(id, sight, |place, range| {
             if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
                 at = Some((place, self.path(place), Cursor::new(self.text(place))));
             }
             if let Some((_, path, cursor)) = &mut at {
-                into.push(label.redaction(path.clone(), cursor, range));
+                let mut spec = label.redaction(path.clone(), cursor, range.clone());
+                finish(&self.text(place)[range], &mut spec);
+                into.push(spec);
             }
         });
     }
@@ -193,6 +310,7 @@ impl Label {
             entity_type: Some(self.entity_type.clone()),
             start_offset: Some(cursor.code_point_of(range.start)),
             end_offset: Some(cursor.code_point_of(range.end)),
+            restorable: false,
         }
     }
 }
@@ -233,8 +351,14 @@ impl RuleSpec {
 pub const BUILT_IN: &[RuleSpec] = &[
     ToolAllowlist::SPEC,
     SecretRedaction::SPEC,
+    PiiRedaction::SPEC,
     InjectionPatterns::SPEC,
     SchemaValidation::SPEC,
+    PrivateNetwork::SPEC,
+    BlockedDomains::SPEC,
+    SecretEgress::SPEC,
+    ShellObfuscation::SPEC,
+    Sequence::SPEC,
     Expression::SPEC,
 ];
 
@@ -261,10 +385,22 @@ pub enum RuleSettings {
     ToolAllowlist(ToolAllowlist),
     /// `secret-redaction`
     SecretRedaction(SecretRedaction),
+    /// `pii-redaction`
+    PiiRedaction(PiiRedaction),
     /// `injection-patterns`
     InjectionPatterns(InjectionPatterns),
     /// `schema-validation`
     SchemaValidation(SchemaValidation),
+    /// `private-network`
+    PrivateNetwork(PrivateNetwork),
+    /// `blocked-domains`
+    BlockedDomains(BlockedDomains),
+    /// `secret-egress`
+    SecretEgress(SecretEgress),
+    /// `shell-obfuscation`
+    ShellObfuscation(ShellObfuscation),
+    /// `sequence`
+    Sequence(Sequence),
     /// `expression`
     Expression(Expression),
 }
@@ -292,12 +428,23 @@ pub(crate) struct RuleCompiler<'c> {
     pub(crate) scanner: &'c mut ScannerBuilder,
     /// The patterns that a streamed answer is searched for.
     pub(crate) stream_patterns: &'c mut Vec<PatternId>,
+    /// What sequence rules wait for.
+    pub(crate) triggers: &'c mut Vec<Trigger>,
+    /// Events whose texts some rule wants to see through disguises.
+    pub(crate) evasive_events: &'c mut EventSet,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
 impl RuleCompiler<'_> {
     fn events_or(&self, default: impl FnOnce() -> EventSet) -> EventSet {
         self.events.clone().unwrap_or_else(default)
+    }
+
+    /// Has the texts of these events seen through disguises, if so configured.
+    fn sees_through(&mut self, evasions: bool, events: &EventSet) {
+        if evasions {
+            self.evasive_events.extend(events);
+        }
     }
 
     fn pattern(
@@ -338,8 +485,14 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(_) => &ToolAllowlist::SPEC,
             Self::SecretRedaction(_) => &SecretRedaction::SPEC,
+            Self::PiiRedaction(_) => &PiiRedaction::SPEC,
             Self::InjectionPatterns(_) => &InjectionPatterns::SPEC,
             Self::SchemaValidation(_) => &SchemaValidation::SPEC,
+            Self::PrivateNetwork(_) => &PrivateNetwork::SPEC,
+            Self::BlockedDomains(_) => &BlockedDomains::SPEC,
+            Self::SecretEgress(_) => &SecretEgress::SPEC,
+            Self::ShellObfuscation(_) => &ShellObfuscation::SPEC,
+            Self::Sequence(_) => &Sequence::SPEC,
             Self::Expression(_) => &Expression::SPEC,
         }
     }
@@ -349,8 +502,14 @@ impl RuleSettings {
         match self {
             Self::ToolAllowlist(settings) => settings.compile(compiler),
             Self::SecretRedaction(settings) => settings.compile(compiler),
+            Self::PiiRedaction(settings) => settings.compile(compiler),
             Self::InjectionPatterns(settings) => settings.compile(compiler),
             Self::SchemaValidation(settings) => settings.compile(compiler),
+            Self::PrivateNetwork(settings) => settings.compile(compiler),
+            Self::BlockedDomains(settings) => settings.compile(compiler),
+            Self::SecretEgress(settings) => settings.compile(compiler),
+            Self::ShellObfuscation(settings) => settings.compile(compiler),
+            Self::Sequence(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
         }
     }
@@ -404,12 +563,32 @@ mod tests {
                 "secret-redaction",
             ),
             (
+                RuleSettings::PiiRedaction(PiiRedaction::default()),
+                "pii-redaction",
+            ),
+            (
                 RuleSettings::InjectionPatterns(InjectionPatterns::default()),
                 "injection-patterns",
             ),
             (
                 RuleSettings::SchemaValidation(SchemaValidation::default()),
                 "schema-validation",
+            ),
+            (
+                RuleSettings::PrivateNetwork(PrivateNetwork::default()),
+                "private-network",
+            ),
+            (
+                RuleSettings::BlockedDomains(BlockedDomains::default()),
+                "blocked-domains",
+            ),
+            (
+                RuleSettings::SecretEgress(SecretEgress::default()),
+                "secret-egress",
+            ),
+            (
+                RuleSettings::ShellObfuscation(ShellObfuscation::default()),
+                "shell-obfuscation",
             ),
             (
                 RuleSettings::Expression(Expression::new("true")),

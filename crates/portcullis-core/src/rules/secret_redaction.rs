@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use super::{
     Body, Compiled, EntityPattern, InlineRule, Label, RuleCompiler, RuleError, RuleSettings,
-    RuleSpec, Subject, documented, entities,
+    RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::Kind;
@@ -26,6 +26,8 @@ documented! {
     /// - `families`: detector families to look for. Default: `[rfc]`.
     /// - `patterns`: your own, as `NAME: regular expression`. They add to the families.
     ///   Case matters.
+    /// - `evasions`: whether to see through disguises: Unicode compatibility forms, invisible
+    ///   characters, escapes and encodings. Default: `false`, as RFC-001 has it.
     ///
     /// ## Example
     ///
@@ -40,6 +42,8 @@ documented! {
     pub struct SecretRedaction {
         /// What to look for, in order.
         pub patterns: Vec<EntityPattern>,
+        /// Whether to see through disguises.
+        pub evasions: bool,
     }
 }
 
@@ -61,11 +65,13 @@ impl SecretRedaction {
         let families = configured_families(config, &["rfc"], d);
         let mut patterns = entities::of_families(Kind::Secrets, &families, d);
         patterns.extend(entities::configured(config, d));
-        Some(RuleSettings::SecretRedaction(Self { patterns }))
+        let evasions = config.boolean("evasions", d).unwrap_or_default();
+        Some(RuleSettings::SecretRedaction(Self { patterns, evasions }))
     }
 
     pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
         let events = compiler.events_or(Self::SPEC.events);
+        compiler.sees_through(self.evasions, &events);
         let mut patterns = Vec::new();
         for pattern in &self.patterns {
             let spec = pattern.pattern.spec(Kind::Secrets);
@@ -86,6 +92,7 @@ impl SecretRedaction {
             reads: Parts::TEXT.and(Parts::TOOL_ARGS).and(Parts::RESULT),
             body: Body::Inline(Box::new(CompiledRedaction {
                 id: compiler.id.clone(),
+                sight: Sight::of(self.evasions, Sight::Values),
                 patterns,
             })),
         }
@@ -99,12 +106,14 @@ impl Default for SecretRedaction {
         let families = [("rfc".to_owned(), Place::default())];
         Self {
             patterns: entities::of_families(Kind::Secrets, &families, &mut diagnostics),
+            evasions: false,
         }
     }
 }
 
 struct CompiledRedaction {
     id: RuleId,
+    sight: Sight,
     patterns: Vec<CompiledSecret>,
 }
 
@@ -123,7 +132,13 @@ impl InlineRule for CompiledRedaction {
         let mut severity = Severity::Low;
         for pattern in &self.patterns {
             let known = redactions.len();
-            subject.redactions(pattern.id, &pattern.label, &mut redactions);
+            subject.redactions(
+                pattern.id,
+                self.sight,
+                &pattern.label,
+                &mut redactions,
+                |_, _| {},
+            );
             if redactions.len() > known {
                 severity = severity.max(pattern.severity);
             }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use regex::Regex;
+use regex_automata::util::captures::Captures;
+use regex_automata::{Input, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::{PatternSpec, Requirement, literals};
@@ -55,6 +56,7 @@ pub(crate) struct Found {
 pub(super) struct Pattern {
     source: String,
     ignore_case: bool,
+    unspaced: bool,
     keywords: Vec<String>,
     requires: Option<Requirement>,
     checks: Vec<Check>,
@@ -66,10 +68,11 @@ pub(super) struct Pattern {
 
 #[derive(Debug)]
 struct Compiled {
-    regex: Regex,
+    regex: meta::Regex,
     /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
-    screen: Option<Regex>,
-    has_value: bool,
+    screen: Option<meta::Regex>,
+    /// With a group `value`: room for where it is.
+    groups: Option<Captures>,
 }
 
 impl Pattern {
@@ -91,6 +94,7 @@ impl Pattern {
         let mut pattern = Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
+            unspaced: spec.unspaced,
             keywords: spec.keywords.to_vec(),
             requires: spec.requires,
             checks: spec.checks.to_vec(),
@@ -106,16 +110,19 @@ impl Pattern {
     }
 
     fn compile(&self) -> Result<Compiled, PatternError> {
-        // The tree has its case written out, so it is printed and not the pattern.
-        let regex = compile(&self.hir.to_string(), MAX_COMPILED_BYTES)?;
+        let regex = build(&self.hir)?;
         let screen = with_ascii_boundaries(&self.hir)
-            .map(|hir| compile(&hir.to_string(), MAX_COMPILED_BYTES))
+            .map(|hir| build(&hir))
             .transpose()?;
-        let has_value = regex.capture_names().flatten().any(|name| name == VALUE);
+        let groups = regex.create_captures();
+        let has_value = groups
+            .group_info()
+            .all_names()
+            .any(|(_, _, name)| name == Some(VALUE));
         Ok(Compiled {
             regex,
             screen,
-            has_value,
+            groups: has_value.then_some(groups),
         })
     }
 
@@ -126,6 +133,7 @@ impl Pattern {
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
         self.source == spec.regex
+            && self.unspaced == spec.unspaced
             && self.ignore_case == spec.ignore_case
             && self.keywords == spec.keywords
             && self.requires == spec.requires
@@ -183,13 +191,13 @@ impl Pattern {
             return;
         };
         if let Some(screen) = &compiled.screen
-            && !screen.is_match_at(text, window.start)
+            && !screen.is_match(Input::new(text).range(window.start..))
         {
             return;
         }
         let mut at = window.start;
         let mut count = 0;
-        while let Some(one) = compiled.regex.find_at(text, at) {
+        while let Some(one) = compiled.regex.find(Input::new(text).range(at..)) {
             if one.start() >= window.end {
                 return;
             }
@@ -213,17 +221,27 @@ impl Pattern {
         {
             return None;
         }
-        let value = if compiled.has_value {
-            let captures = compiled.regex.captures_at(text, whole.start);
-            captures
-                .and_then(|captures| captures.name(VALUE).map(|value| value.range()))
-                .unwrap_or_else(|| whole.clone())
-        } else {
-            whole.clone()
-        };
+        let group = compiled.groups.as_ref().and_then(|groups| {
+            let mut groups = groups.clone();
+            let input = Input::new(text).range(whole.start..);
+            compiled.regex.search_captures(&input, &mut groups);
+            groups.get_group_by_name(VALUE)
+        });
+        let value = group.map_or_else(|| whole.clone(), |group| group.range());
         let holds = |check: &Check| check.holds(&text[value.clone()]);
         self.checks.iter().all(holds).then_some(value)
     }
+}
+
+/// From the tree itself: printing it and reading it again does not always give it back.
+fn build(hir: &Hir) -> Result<meta::Regex, PatternError> {
+    meta::Regex::builder()
+        .configure(meta::Config::new().nfa_size_limit(Some(MAX_COMPILED_BYTES)))
+        .build_from_hir(hir)
+        .map_err(|error| match error.size_limit() {
+            Some(limit) => PatternError::TooLarge(limit),
+            None => PatternError::Syntax(error.to_string()),
+        })
 }
 
 /// The group that says which part of a match is wanted.
@@ -241,15 +259,54 @@ fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
         .build()
         .parse(&with_python_classes(spec.regex))
         .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
-    Ok(if spec.ignore_case {
+    let hir = if spec.ignore_case {
         with_python_i(hir)
+    } else {
+        hir
+    };
+    Ok(if spec.unspaced {
+        without_space(&hir)
     } else {
         hir
     })
 }
 
+/// The pattern for a text whose words run together.
+fn without_space(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(without_space).collect();
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Hir::empty(),
+        HirKind::Literal(literal) => {
+            let space = |byte: &u8| byte.is_ascii_whitespace();
+            let kept: Vec<u8> = literal.0.iter().copied().filter(|b| !space(b)).collect();
+            Hir::literal(kept)
+        }
+        HirKind::Class(Class::Unicode(class)) => {
+            let space = |range: &ClassUnicodeRange| {
+                let (start, end) = (range.start(), range.end());
+                (start..=end).all(|c| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
+            };
+            if class.iter().all(space) {
+                return Hir::empty();
+            }
+            hir.clone()
+        }
+        HirKind::Class(_) => hir.clone(),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            sub: Box::new(without_space(&repetition.sub)),
+            ..*repetition
+        }),
+        HirKind::Capture(capture) => Hir::capture(Capture {
+            sub: Box::new(without_space(&capture.sub)),
+            ..capture.clone()
+        }),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+    }
+}
+
 /// A regular expression that takes no more than so many bytes.
-pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<Regex, PatternError> {
+pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<regex::Regex, PatternError> {
     regex::RegexBuilder::new(regex)
         .size_limit(max_bytes)
         .nest_limit(64)

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use super::Features;
+
 /// The span within which digits, dots or colons must lie.
 const SPAN: usize = 33;
 
@@ -34,6 +36,16 @@ impl Requirement {
             Self::Digits => "digits",
             Self::Dotted => "dotted",
             Self::Colons => "colons",
+        }
+    }
+
+    /// What a text has that may contain it.
+    pub(super) const fn feature(self) -> Features {
+        match self {
+            Self::At => Features::AT_SIGN,
+            Self::Digits => Features::DIGITS,
+            Self::Dotted => Features::DOTTED,
+            Self::Colons => Features::COLONS,
         }
     }
 

@@ -170,6 +170,15 @@ fn bad_patterns_are_refused() {
     );
 }
 
+/// The tree is compiled as it is: as text, an optional group of repetitions reads as a lazy one.
+#[test]
+fn an_optional_repetition_stays_optional() {
+    let (scanner, ids) = scanner(&[("abc(?:[0-9]{3})?(?:x+)?end", false)]);
+    for text in ["abcend", "abc123end", "abcxxend"] {
+        assert!(scanner.find(ids[0], text).is_some(), "{text}");
+    }
+}
+
 #[test]
 fn keywords_announce_the_pattern_even_in_odd_case() {
     let keywords = ["risk".to_owned()];

@@ -67,6 +67,7 @@ fn difference(policy: &Policy, case: &Case) -> Option<String> {
             entity_type: Some(entity.clone().into()),
             start_offset: Some(*start),
             end_offset: Some(*end),
+            restorable: false,
         });
     let merged = merge_redactions(specs);
     if answer.redactions != merged {

@@ -66,6 +66,11 @@ fn arguments_are_held_to_their_schema() {
 }
 
 #[test]
+fn what_leaves_through_arguments_is_judged() {
+    check(include_str!("cases/egress.yaml"));
+}
+
+#[test]
 fn expressions_decide_and_fail_closed() {
     check(include_str!("cases/expressions.yaml"));
 }

@@ -49,8 +49,14 @@ fn characters(text: &str) -> impl Iterator<Item = &str> {
 fn rules() -> String {
     let families = |kind: Kind| detectors::names(kind).collect::<Vec<_>>().join(", ");
     with_head(&format!(
-        "sync_rules:\n  - id: secret-redaction\n    config: {{families: [{}]}}\n",
+        "sync_rules:
+  - id: secret-redaction
+    config: {{families: [{}], evasions: true}}
+  - id: pii-redaction
+    config: {{families: [{}], patterns: {{MINE: 'mine-[0-9]{{4}}'}}, action: mask, evasions: true}}
+",
         families(Kind::Secrets),
+        families(Kind::Pii),
     ))
 }
 
@@ -63,12 +69,39 @@ fn texts() -> Vec<String> {
         }
         let family = detectors::family(*kind, name).unwrap().unwrap();
         for entry in family.entries {
+            texts.extend(entry.matches.iter().map(|text| disguised(text)));
             texts.extend(entry.matches.iter().map(|text| format!("So é {text}. ok")));
             texts.extend(entry.matches);
             texts.extend(entry.passes);
         }
     }
     texts
+}
+
+/// With a character that nobody sees after every fifth, and digits that are wide.
+fn disguised(text: &str) -> String {
+    let mut out = String::new();
+    for (index, c) in text.chars().enumerate() {
+        out.push(match c {
+            '5' => '５',
+            c => c,
+        });
+        if index % 5 == 2 {
+            out.push('\u{200b}');
+        }
+    }
+    out
+}
+
+#[test]
+fn a_disguised_value_is_redacted_where_it_stands() {
+    let policy = Arc::new(load(&rules()));
+    let text = "see AKIA\u{200b}IOSFODNN7\u{ad}EXAMPLE\u{200b}!";
+    assert_eq!(at_once(&policy, text), "see [AWS_KEY]\u{200b}!");
+    assert_eq!(
+        stream(&policy, characters(text)).0,
+        "see [AWS_KEY]\u{200b}!"
+    );
 }
 
 #[test]

@@ -25,6 +25,7 @@ const SPAN: RedactionSpec = RedactionSpec {
     entity_type: None,
     start_offset: Some(0),
     end_offset: Some(3),
+    restorable: false,
 };
 
 /// Judges prompts only, takes half a second, and answers so if the prompt says `bad`.

@@ -22,3 +22,5 @@ mod late;
 mod order;
 #[cfg(test)]
 mod reload;
+#[cfg(test)]
+mod stream;

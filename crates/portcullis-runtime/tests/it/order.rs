@@ -69,6 +69,7 @@ fn span(start: usize, end: usize) -> RedactionSpec {
         entity_type: None,
         start_offset: Some(start),
         end_offset: Some(end),
+        restorable: false,
     }
 }
 

@@ -3,8 +3,11 @@
 //! A pattern says what a secret or an id looks like; most texts that look like one are not. A check
 //! is a function of the matched value alone, so it holds or not however the text is cut.
 
+mod europe;
 mod personal;
 mod secrets;
+mod wallets;
+mod world;
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +55,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn all() -> impl Iterator<Item = NamedCheck> {
-    secrets::CHECKS.iter().chain(personal::CHECKS).copied()
+    secrets::CHECKS
+        .iter()
+        .chain(personal::CHECKS)
+        .chain(europe::CHECKS)
+        .chain(world::CHECKS)
+        .chain(wallets::CHECKS)
+        .copied()
 }
 
 /// `name`, or `{entropy: 3.5}`.

@@ -1,0 +1,367 @@
+//! Shell commands that reach the network, and their arguments.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Commands whose arguments are hosts, with the options whose values are not. Names that are also
+/// everyday words, such as `host`, are left out.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("curl", CURL),
+    ("wget", WGET),
+    ("aria2c", &["-o", "-d"]),
+    ("nc", &["-w", "-i", "-p"]),
+    ("ncat", &["-w", "-i", "-p"]),
+    ("netcat", &["-w", "-i", "-p"]),
+    ("socat", &["-t", "-T"]),
+    ("ssh", &["-i", "-p", "-o", "-F"]),
+    ("telnet", &[]),
+    ("ftp", &[]),
+    ("tftp", &[]),
+    ("ping", PING),
+    ("ping6", PING),
+    ("fping", PING),
+    ("hping3", PING),
+    ("traceroute", PING),
+    ("tracepath", PING),
+    ("mtr", PING),
+    ("dig", &[]),
+    ("drill", &[]),
+    ("nslookup", &[]),
+    ("nmap", &["-T", "-oN", "-oX", "-oG"]),
+    ("lynx", &[]),
+    ("w3m", &[]),
+    ("openssl", &[]),
+    ("mysql", &[]),
+    ("psql", &[]),
+    ("redis-cli", &["-i"]),
+    ("Invoke-WebRequest", &["-OutFile", "-TimeoutSec"]),
+    ("Invoke-RestMethod", &["-OutFile", "-TimeoutSec"]),
+    ("iwr", &["-OutFile", "-TimeoutSec"]),
+    ("irm", &["-OutFile", "-TimeoutSec"]),
+    ("scp", COPY),
+    ("sftp", COPY),
+    ("rsync", COPY),
+];
+
+const CURL: &[&str] = &[
+    "-m",
+    "--max-time",
+    "--connect-timeout",
+    "--retry-delay",
+    "--retry-max-time",
+    "--retry",
+    "-d",
+    "--data",
+    "--data-raw",
+    "--data-binary",
+    "--data-urlencode",
+    "--json",
+    "-H",
+    "--header",
+    "-A",
+    "--user-agent",
+    "-F",
+    "--form",
+    "-o",
+    "--output",
+    "-w",
+    "--write-out",
+    "-X",
+    "--request",
+    "-b",
+    "--cookie",
+    "-c",
+    "--cookie-jar",
+    "-T",
+    "--upload-file",
+    "--limit-rate",
+    "-y",
+    "-Y",
+];
+const WGET: &[&str] = &[
+    "-T",
+    "--timeout",
+    "-w",
+    "--wait",
+    "-O",
+    "-o",
+    "-P",
+    "--header",
+    "-U",
+    "--user-agent",
+    "--post-data",
+    "--post-file",
+    "--body-data",
+    "-t",
+    "--tries",
+];
+const PING: &[&str] = &["-i", "-W", "-w", "-s", "-c", "-t", "-q", "-m", "-f"];
+const COPY: &[&str] = &["-i", "-P", "-p", "-o", "-l", "-F"];
+
+/// Words that may stand before a command.
+const PREFIXES: [&str; 16] = [
+    "sudo",
+    "doas",
+    "env",
+    "exec",
+    "command",
+    "nohup",
+    "time",
+    "timeout",
+    "xargs",
+    "then",
+    "do",
+    "else",
+    "if",
+    "while",
+    "!",
+    "proxychains",
+];
+
+/// Whether a word names a command that reaches the network, with or without its folder.
+pub(crate) fn is_network_command(word: &str) -> bool {
+    lookup(word).is_some()
+}
+
+/// Whether a command may start after this byte.
+pub(super) fn starts_after(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'|' | b';' | b'&' | b'\n' | b'(' | b'{' | b'`' | b'"' | b'\''
+    )
+}
+
+/// What has been read as the arguments of a command. A text is read so at most twice: once from the
+/// outermost commands, and once from those inside their quotes.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    outer: usize,
+    inner: usize,
+}
+
+impl Regions {
+    /// Whether a command that starts here is inside another's arguments; `None` if it has been read.
+    pub(super) fn enter(&self, at: usize) -> Option<bool> {
+        match (at >= self.outer, at >= self.inner) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => None,
+        }
+    }
+
+    pub(super) fn leave(&mut self, inside: bool, end: usize) {
+        if inside {
+            self.inner = end;
+        } else {
+            self.outer = end;
+        }
+    }
+}
+
+/// A command that reaches the network.
+#[derive(Debug, Clone, Copy)]
+struct Command {
+    /// Options whose value is no host.
+    options: &'static [&'static str],
+    /// Whether a host is told from a file by its `:`.
+    copies: bool,
+}
+
+/// Reads up to the command's name, past `sudo` and the like.
+fn network_command(words: &mut Words<'_>) -> Option<Command> {
+    const MOST: usize = 8;
+    for seen in 0..MOST {
+        let (word, _) = words.next()?;
+        if let Some(command) = lookup(&word) {
+            return Some(command);
+        }
+        let option = seen > 0 && word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        if !PREFIXES.contains(&&*word) && !word.contains('=') && !option {
+            return None;
+        }
+    }
+    None
+}
+
+fn lookup(word: &str) -> Option<Command> {
+    let name = word.rsplit(['/', '\\']).next()?;
+    let name = name.strip_suffix(".exe").unwrap_or(name);
+    let (_, options) = COMMANDS.iter().find(|(known, _)| *known == name)?;
+    Some(Command {
+        options,
+        copies: matches!(name, "scp" | "sftp" | "rsync"),
+    })
+}
+
+/// The arguments of a command that may be hosts.
+pub(super) struct Arguments<'t> {
+    command: Command,
+    words: Words<'t>,
+    after_option: bool,
+}
+
+impl<'t> Arguments<'t> {
+    /// The arguments of the command that starts here, if it reaches the network.
+    pub(super) fn of(text: &'t str, at: usize, inside: bool) -> Option<Self> {
+        /// Every quote may start a command, so that looking for its name must not take long.
+        const HEAD: usize = 256;
+        let next = text.as_bytes().get(at).copied().unwrap_or_default();
+        // That byte has its own turn. But the name may be in quotes: `'cu'rl`.
+        let quote = |b: u8| matches!(b, b'"' | b'\'');
+        let before = at.checked_sub(1).map(|at| text.as_bytes()[at]);
+        if starts_after(next) && (!quote(next) || before.is_some_and(quote)) {
+            return None;
+        }
+        let head = &text[..text.floor_char_boundary(at + HEAD)];
+        let mut words = Words::new(head, at, inside);
+        let command = network_command(&mut words)?;
+        Some(Self {
+            command,
+            words: Words::new(text, words.at, inside),
+            after_option: false,
+        })
+    }
+
+    pub(super) fn next(&mut self) -> Option<(Cow<'t, str>, Range<usize>)> {
+        loop {
+            let (word, span) = self.words.next()?;
+            let after_option = std::mem::take(&mut self.after_option);
+            if self.command.options.contains(&&*word) {
+                self.words.next();
+                continue;
+            }
+            if word.starts_with('-') {
+                self.after_option = true;
+                match value_of(&word) {
+                    Some(value) => return Some((Cow::Owned(value.to_owned()), span)),
+                    None => continue,
+                }
+            }
+            // `-c 0` is a count, `nc 0 80` is not.
+            if after_option && word == "0" || word.contains(char::is_whitespace) {
+                continue;
+            }
+            let word = without_protocol(word);
+            if self.command.copies && !word.contains(':') {
+                continue;
+            }
+            return Some((word, span));
+        }
+    }
+
+    pub(super) fn end(&self) -> usize {
+        self.words.at
+    }
+}
+
+/// `--proxy=HOST`, `-xHOST`, `-hHOST`.
+fn value_of(option: &str) -> Option<&str> {
+    if let Some((_, value)) = option.split_once('=') {
+        return Some(value);
+    }
+    let glued = option
+        .strip_prefix("-h")
+        .or_else(|| option.strip_prefix("-x"))?;
+    glued
+        .starts_with(|c: char| c.is_ascii_digit())
+        .then_some(glued)
+}
+
+/// `TCP4:HOST:PORT` as `socat` has it.
+fn without_protocol(word: Cow<'_, str>) -> Cow<'_, str> {
+    let rest = word.split_once(':').filter(|(protocol, _)| {
+        let name = protocol.split(['4', '6', '-']).next().unwrap_or_default();
+        ["tcp", "udp", "ssl", "openssl", "sctp"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+    });
+    match rest {
+        Some((_, rest)) => Cow::Owned(rest.to_owned()),
+        None => word,
+    }
+}
+
+/// The words of a command, quotes and backslashes taken off, up to where the command ends.
+struct Words<'t> {
+    text: &'t str,
+    at: usize,
+    /// Inside quotes, further ones part words like blanks.
+    inside: bool,
+}
+
+impl<'t> Words<'t> {
+    fn new(text: &'t str, at: usize, inside: bool) -> Self {
+        Self { text, at, inside }
+    }
+
+    fn next(&mut self) -> Option<(Cow<'t, str>, Range<usize>)> {
+        let mut redirected = false;
+        loop {
+            redirected |= self.skip_blanks();
+            let start = self.at;
+            let plain = self.skip_word();
+            if self.at == start {
+                return None;
+            }
+            // A redirection's target is a file.
+            if std::mem::take(&mut redirected) {
+                continue;
+            }
+            let word = &self.text[start..self.at];
+            let word = if plain {
+                Cow::Borrowed(word)
+            } else {
+                Cow::Owned(word.replace(['"', '\'', '\\'], ""))
+            };
+            return Some((word, start..self.at));
+        }
+    }
+
+    /// Skips blanks and the marks of redirections; says whether there was one.
+    fn skip_blanks(&mut self) -> bool {
+        let mut redirected = false;
+        while let Some(&byte) = self.text.as_bytes().get(self.at) {
+            match byte {
+                b'<' | b'>' => redirected = true,
+                b'&' if redirected => {}
+                _ if self.is_blank(byte) => {}
+                _ => break,
+            }
+            self.at += 1;
+        }
+        redirected
+    }
+
+    /// Skips to the end of the word; says whether it had neither quotes nor backslashes.
+    fn skip_word(&mut self) -> bool {
+        let bytes = self.text.as_bytes();
+        let mut quote = None;
+        let mut plain = true;
+        while let Some(&byte) = bytes.get(self.at) {
+            match (quote, byte) {
+                (Some(open), _) if byte == open => quote = None,
+                (None, _) if self.is_blank(byte) => break,
+                (None, b'"' | b'\'') => {
+                    quote = Some(byte);
+                    plain = false;
+                }
+                (None, b'\\') => {
+                    plain = false;
+                    self.at += 1;
+                }
+                (None, b'|' | b';' | b'&' | b'\n' | b'(' | b')' | b'}' | b'`' | b'<' | b'>') => {
+                    break;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+        // A backslash may have stood before the end, or before a character of several bytes.
+        self.at = self.text.ceil_char_boundary(self.at);
+        plain
+    }
+
+    fn is_blank(&self, byte: u8) -> bool {
+        matches!(byte, b' ' | b'\t' | b'\r') || self.inside && matches!(byte, b'"' | b'\'')
+    }
+}

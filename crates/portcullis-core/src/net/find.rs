@@ -1,0 +1,428 @@
+//! Finds the hosts in a text.
+
+use core::net::Ipv4Addr;
+use std::borrow::Cow;
+use std::ops::{ControlFlow, Range};
+
+use super::command::{self, Arguments};
+use super::host::{Host, decode};
+
+/// A host in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<'t> {
+    /// Which.
+    pub host: Host<'t>,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// What makes it one.
+    pub position: Position,
+}
+
+/// What makes a piece of text a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// It is a URL's.
+    Url,
+    /// The text is a host by the name it goes under, such as `endpoint`.
+    Key,
+    /// It is an argument of `curl`, `ssh`, `ping` and the like.
+    Argument,
+    /// A port follows.
+    Port,
+    /// Four decimal numbers with dots between them.
+    Quad,
+    /// A name in quotes, before a path or after `=`. It may be something else.
+    Loose,
+}
+
+/// What a visitor is handed, host by host; it may break off.
+pub(super) type Visit<'v, B> = dyn FnMut(&Found<'_>) -> ControlFlow<B> + 'v;
+
+/// Visits the hosts in a text. `is_host` says that the text goes under a name for hosts, so that a bare
+/// number or name is one. A host that clients read differently is visited once for each reading.
+///
+/// Takes time linear in the text.
+pub fn hosts<B>(
+    text: &str,
+    is_host: bool,
+    visit: &mut dyn FnMut(&Found<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let start = text.len() - text.trim_start_matches(|c: char| c <= ' ').len();
+    let mut finder = Finder { text, start, visit };
+    finder.whole(is_host)?;
+    let mut commands = command::Regions::default();
+    finder.command(0, &mut commands)?;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b':' => {
+                finder.url(at)?;
+                finder.port(at)?;
+            }
+            b'.' => finder.dotted(at)?,
+            b'%' => finder.encoded_url(at)?,
+            b'/' => finder.device(at)?,
+            _ if command::starts_after(byte) => finder.command(at + 1, &mut commands)?,
+            _ => {}
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Schemes whose URLs have a host however many slashes they have.
+const SPECIAL: [&str; 5] = ["http", "https", "ws", "wss", "ftp"];
+
+/// Schemes in which what looks like a host is none.
+const HOSTLESS: [&str; 10] = [
+    "file", "s3", "s3a", "s3n", "gs", "dbfs", "data", "content", "package", "chrome",
+];
+
+/// No scheme that matters is longer.
+const LONGEST_SCHEME: usize = 16;
+
+/// No host is longer, even with every character percent-encoded.
+const LONGEST_HOST: usize = 3 * 256;
+
+struct Finder<'v, 't, B> {
+    text: &'t str,
+    /// Past the blanks that it starts with.
+    start: usize,
+    visit: &'v mut Visit<'v, B>,
+}
+
+impl<B> Finder<'_, '_, B> {
+    fn emit(&mut self, raw: &str, span: Range<usize>, position: Position) -> ControlFlow<B> {
+        match Host::parse(raw) {
+            Some(host) => (self.visit)(&Found {
+                host,
+                span,
+                position,
+            }),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// The text as one host, if it goes under a name for hosts or can be nothing else.
+    fn whole(&mut self, is_host: bool) -> ControlFlow<B> {
+        let text = self.text.trim_matches(|c: char| c <= ' ');
+        if text.is_empty() || text.len() > LONGEST_HOST || text.contains(char::is_whitespace) {
+            return ControlFlow::Continue(());
+        }
+        let start = self.start;
+        let at = start..start + text.len();
+        if let Some(rest) = text.strip_prefix("//").or_else(|| text.strip_prefix(r"\\")) {
+            return self.authority(rest, at.start + 2, Position::Url);
+        }
+        let bare_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+            let number = |b: u8| b.is_ascii_hexdigit() || matches!(b, b'.' | b'x' | b'X');
+            host.contains(['.', 'x', 'X']) && host.bytes().all(number) && is_port(port)
+        });
+        if bare_port || text.contains("::") {
+            return self.bare(text, at, Position::Port);
+        }
+        if !is_host || text.contains("://") {
+            return ControlFlow::Continue(());
+        }
+        // `x@name` under `address` is a mailbox.
+        if text.contains('@') && !text.contains(['/', ':']) {
+            return ControlFlow::Continue(());
+        }
+        self.bare(text, at, Position::Key)
+    }
+
+    /// `[user@]host[:port][/path]`, where only something else tells that it is one.
+    fn bare(&mut self, token: &str, span: Range<usize>, position: Position) -> ControlFlow<B> {
+        let authority = token
+            .split(['/', '\\', '?', '#'])
+            .next()
+            .unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        let host = if host.starts_with('[') {
+            host.split_inclusive(']').next().unwrap_or_default()
+        } else if host.matches(':').nth(1).is_some() {
+            return match super::address::parse_v6(host) {
+                Some(address) => (self.visit)(&Found {
+                    host: Host::V6(address),
+                    span,
+                    position,
+                }),
+                None => ControlFlow::Continue(()),
+            };
+        } else {
+            host.split(':').next().unwrap_or_default()
+        };
+        let Some(host) = Host::parse(host).filter(|found| is_plausible(host, found)) else {
+            return ControlFlow::Continue(());
+        };
+        (self.visit)(&Found {
+            host,
+            span,
+            position,
+        })
+    }
+
+    /// A URL whose `:` is here.
+    fn url(&mut self, at: usize) -> ControlFlow<B> {
+        let text = self.text;
+        let before = &text.as_bytes()[at.saturating_sub(LONGEST_SCHEME)..at];
+        let letters = before.iter().rev();
+        let length = letters
+            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+            .count();
+        let scheme = &text[at - length..at];
+        let is = |known: &&str| known.eq_ignore_ascii_case(scheme);
+        let rest = &text[at + 1..];
+        let authority = rest.trim_start_matches(['/', '\\']);
+        let slashes = rest.len() - authority.len();
+        let special = SPECIAL.iter().any(is);
+        if (slashes < 2 && !special) || HOSTLESS.iter().any(is) {
+            return ControlFlow::Continue(());
+        }
+        let (authority, start) = if special {
+            (authority, at + 1 + slashes)
+        } else {
+            (&rest[2..], at + 3)
+        };
+        if slashes == 0 {
+            // `http:10.1` has a host, `http:8080` hardly.
+            let end = authority.find(|c| c == ':' || ends_authority(c));
+            let token = &authority[..end.unwrap_or(authority.len())];
+            return self.bare(token, start..start + token.len(), Position::Url);
+        }
+        // Alone, a URL may hold what would end it elsewhere; blanks in it are dropped.
+        if at - length == self.start {
+            let end = authority.find(['/', '\\', '?', '#']);
+            let whole = &authority[..end.unwrap_or(authority.len())];
+            if whole.contains(['\t', '\r', '\n', '"', '\'', '<', '>', '`', ' ']) {
+                let joined = whole.replace(['\t', '\r', '\n'], "");
+                let host = host_of(joined.rsplit('@').next().unwrap_or_default());
+                self.emit(host, start..start + whole.len(), Position::Url)?;
+            }
+        }
+        self.authority(authority, start, Position::Url)
+    }
+
+    /// The host of an authority that starts here.
+    fn authority(&mut self, text: &str, start: usize, position: Position) -> ControlFlow<B> {
+        let end = authority_end(text);
+        let authority = &text[..end];
+        let userinfo = authority.rfind('@').map_or(0, |at| at + 1);
+        let host = host_of(&authority[userinfo..]);
+        let span = start + userinfo..start + userinfo + host.len();
+        self.emit(host, span, position)?;
+        // Some clients end the authority here and some do not: `http://a.example\@127.1/`.
+        let rest = &text[end..];
+        let Some(second) = rest.get(1..).and_then(|rest| rest.strip_prefix('@')) else {
+            return ControlFlow::Continue(());
+        };
+        if !rest.starts_with(['\\', '#', '?']) {
+            return ControlFlow::Continue(());
+        }
+        let host = host_of(&second[..authority_end(second)]);
+        let start = start + end + 2;
+        self.emit(host, start..start + host.len(), position)
+    }
+
+    /// A URL inside another's query: `%3A%2F%2F`.
+    fn encoded_url(&mut self, at: usize) -> ControlFlow<B> {
+        const MARK: &str = "%3a%2f%2f";
+        let rest = self.text.get(at..at + MARK.len());
+        if !rest.is_some_and(|mark| mark.eq_ignore_ascii_case(MARK)) {
+            return ControlFlow::Continue(());
+        }
+        let start = at + MARK.len();
+        let rest = &self.text[start..];
+        let mut codes = rest.match_indices('%');
+        let path = codes.find(|(at, _)| {
+            let code = rest.get(*at..at + 3).unwrap_or_default();
+            ["%2f", "%3f", "%23"]
+                .iter()
+                .any(|end| end.eq_ignore_ascii_case(code))
+        });
+        let rest = &rest[..path.map_or(rest.len(), |(at, _)| at)];
+        let end = authority_end(rest);
+        let decoded = decode(&rest[..end]);
+        let authority = &decoded[..authority_end(&decoded)];
+        let host = host_of(authority.rsplit('@').next().unwrap_or_default());
+        self.emit(host, start..start + end, Position::Url)
+    }
+
+    /// A name or a bracketed address whose port follows this `:`.
+    fn port(&mut self, at: usize) -> ControlFlow<B> {
+        let bytes = self.text.as_bytes();
+        let after = &bytes[at + 1..];
+        let digits = after.iter().take(6).take_while(|b| b.is_ascii_digit());
+        let digits = digits.count();
+        let ended = after.get(digits).is_none_or(|b| !b.is_ascii_alphanumeric());
+        if !(1..=5).contains(&digits) || !ended {
+            return ControlFlow::Continue(());
+        }
+        let back = &bytes[at.saturating_sub(LONGEST_HOST)..at];
+        let start = if back.ends_with(b"]") {
+            let Some(open) = back.iter().rev().take(64).position(|b| *b == b'[') else {
+                return ControlFlow::Continue(());
+            };
+            at - open - 1
+        } else {
+            at - back.iter().rev().take_while(|b| is_name_byte(**b)).count()
+        };
+        let token = &self.text[start..at];
+        let alphabetic = token.ends_with(|c: char| c.is_ascii_alphabetic());
+        if token.starts_with('[') || alphabetic {
+            return self.bare(token, start..at, Position::Port);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// `/dev/tcp/HOST/PORT`, which the shell opens.
+    fn device(&mut self, at: usize) -> ControlFlow<B> {
+        let rest = &self.text[at..];
+        let devices = ["/dev/tcp/", "/dev/udp/"];
+        let Some(device) = devices.iter().find(|device| rest.starts_with(**device)) else {
+            return ControlFlow::Continue(());
+        };
+        self.authority(&rest[device.len()..], at + device.len(), Position::Argument)
+    }
+
+    /// A token whose first dot is here: four numbers, or a name that may be a host's.
+    fn dotted(&mut self, at: usize) -> ControlFlow<B> {
+        let bytes = self.text.as_bytes();
+        let back = bytes[at.saturating_sub(LONGEST_HOST)..at].iter().rev();
+        let back = back
+            .take_while(|b| is_name_byte(**b) && **b != b'.')
+            .count();
+        let mut start = at - back;
+        if bytes[..start].ends_with(b".") {
+            return ControlFlow::Continue(());
+        }
+        if bytes[..start].ends_with(b"%") {
+            start = (start + 2).min(at);
+        }
+        let length = bytes[at..].iter().take(LONGEST_HOST);
+        let length = length.take_while(|b| is_name_byte(**b)).count();
+        let token = self.text[start..at + length].trim_end_matches(['.', '-', '_']);
+        let end = start + token.len();
+        if token.ends_with(|c: char| c.is_ascii_digit()) {
+            let mut offset = start;
+            for piece in token.split(['-', '_']) {
+                if let Some(quad) = quad(piece) {
+                    self.emit_quad(quad, piece, offset)?;
+                }
+                offset += piece.len() + 1;
+            }
+            return ControlFlow::Continue(());
+        }
+        let quoted = |b: u8| matches!(b, b'"' | b'\'' | b'`');
+        let before = start.checked_sub(1).map(|at| bytes[at]);
+        let after = bytes.get(end).copied();
+        let announced = match (before, after) {
+            // Part of a path.
+            (Some(b'/'), _) => false,
+            (_, Some(b'/')) | (Some(b'='), _) | (None, None) => true,
+            (Some(before), Some(after)) => quoted(before) && quoted(after),
+            _ => false,
+        };
+        let letters = token.rsplit('.').next().unwrap_or_default();
+        let top = letters.len() >= 2 && letters.bytes().all(|b| b.is_ascii_alphabetic());
+        if announced && top {
+            return self.emit(token, start..end, Position::Loose);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn emit_quad(&mut self, quad: Ipv4Addr, piece: &str, start: usize) -> ControlFlow<B> {
+        // 255.255.255.0 is a netmask.
+        let bits = u32::from(quad);
+        if bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() >= 32 {
+            return ControlFlow::Continue(());
+        }
+        self.emit(piece, start..start + piece.len(), Position::Quad)
+    }
+
+    /// The arguments of a command that starts here.
+    fn command(&mut self, at: usize, regions: &mut command::Regions) -> ControlFlow<B> {
+        let Some(inside) = regions.enter(at) else {
+            return ControlFlow::Continue(());
+        };
+        let quoted = self.text[..at].ends_with(['"', '\'']);
+        let Some(mut arguments) = Arguments::of(self.text, at, inside || quoted) else {
+            return ControlFlow::Continue(());
+        };
+        while let Some((word, span)) = arguments.next() {
+            let unquoted = matches!(word, Cow::Owned(_));
+            self.argument(&word, unquoted, span)?;
+        }
+        regions.leave(inside, arguments.end());
+        ControlFlow::Continue(())
+    }
+
+    fn argument(&mut self, word: &str, unquoted: bool, span: Range<usize>) -> ControlFlow<B> {
+        match word.find("://") {
+            // The text itself is searched for URLs; this one has only just come out of its quotes.
+            Some(at) if unquoted => {
+                let rest = word[at + 3..].trim_start_matches(['/', '\\']);
+                let authority = &rest[..authority_end(rest)];
+                let host = host_of(authority.rsplit('@').next().unwrap_or_default());
+                self.emit(host, span, Position::Argument)
+            }
+            Some(_) => ControlFlow::Continue(()),
+            None => self.bare(word, span, Position::Argument),
+        }
+    }
+}
+
+/// Where an authority ends.
+fn authority_end(text: &str) -> usize {
+    text.find(ends_authority).unwrap_or(text.len())
+}
+
+/// A path, a query, a fragment, a blank or a quote.
+fn ends_authority(c: char) -> bool {
+    matches!(c, '/' | '\\' | '?' | '#' | '"' | '\'' | '<' | '>' | '`') || c.is_whitespace()
+}
+
+/// The host of an authority without userinfo: no port, and nothing that the surrounding text added.
+fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        return authority.split_inclusive(']').next().unwrap_or_default();
+    }
+    let ends = |c: char| {
+        matches!(
+            c,
+            ':' | ',' | ';' | '(' | ')' | '!' | '$' | '&' | '*' | '=' | '{' | '}' | '|' | '^'
+        ) || matches!(c, '[' | ']' | '~' | '+' | ' ')
+    };
+    &authority[..authority.find(ends).unwrap_or(authority.len())]
+}
+
+/// Whether what stands where a host may stand is one. A small number is a count or a port, and a word
+/// without a dot is a word.
+fn is_plausible(raw: &str, host: &Host<'_>) -> bool {
+    match host {
+        Host::Name(name) => name.contains('.') || host.is_known_single_label(),
+        Host::V4 { address, .. } => {
+            let one_number = !raw.contains('.') && !raw.contains(['x', 'X']);
+            !one_number || address.octets()[0] != 0 || raw == "0"
+        }
+        Host::V6(_) => true,
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
+}
+
+/// Four decimal numbers from 0 to 255.
+fn quad(text: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        let digits = (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        *octet = part.parse().ok().filter(|_| digits)?;
+    }
+    parts.next().is_none().then(|| octets.into())
+}

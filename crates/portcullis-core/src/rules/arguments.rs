@@ -1,0 +1,193 @@
+//! The hosts in a tool's arguments, and the names that arguments go under.
+
+use std::ops::ControlFlow;
+
+use serde_json::{Map, Value};
+
+use crate::net::{self, Found, Host, HostList, Position};
+use crate::pack::diagnostic::Diagnostics;
+use crate::pack::yaml::MapReader;
+use crate::redact::push_pointer;
+
+/// Where a value stands. Written out only when somebody is told.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'p> {
+    Root,
+    Member(&'p Path<'p>, &'p str),
+    Item(&'p Path<'p>, usize),
+}
+
+impl Path<'_> {
+    /// As a JSON Pointer.
+    pub(super) fn pointer(&self) -> String {
+        match self {
+            Self::Root => String::new(),
+            Self::Member(parent, name) => {
+                let mut pointer = parent.pointer();
+                push_pointer(&mut pointer, name);
+                pointer
+            }
+            Self::Item(parent, index) => format!("{}/{index}", parent.pointer()),
+        }
+    }
+
+    /// Whether the value goes under a name for hosts.
+    fn is_for_hosts(&self) -> bool {
+        match self {
+            Self::Root => false,
+            Self::Member(_, name) => is_host_name(name),
+            Self::Item(parent, _) => parent.is_for_hosts(),
+        }
+    }
+}
+
+type Visit<'v, B> = dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B> + 'v;
+
+/// Visits every host in the arguments, their members' names included.
+pub(super) fn hosts<B>(
+    args: &Map<String, Value>,
+    visit: &mut dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    members(args, &Path::Root, visit)
+}
+
+/// A rule's list of hosts.
+pub(super) fn read_hosts(
+    config: &mut MapReader<'_>,
+    key: &'static str,
+    d: &mut Diagnostics,
+) -> Option<HostList> {
+    let mut list = HostList::default();
+    for (entry, place) in config.placed_texts(key, d)? {
+        if let Err(error) = list.insert(&entry) {
+            d.error(place, error.to_string());
+        }
+    }
+    Some(list)
+}
+
+/// Whether one of the words of a name is on a list, in the singular or the plural.
+pub(super) fn has_word(name: &str, list: &[&str]) -> bool {
+    words(name).any(|word| {
+        let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
+        let is =
+            |known: &&str| known.eq_ignore_ascii_case(word) || known.eq_ignore_ascii_case(singular);
+        list.iter().any(is)
+    })
+}
+
+/// The words of `webhook_url`, `webhook-url` and `webhookURL`.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric()).flat_map(|part| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            let mut pairs = rest.char_indices().zip(rest.chars().skip(1));
+            let bump = pairs.find(|((_, a), b)| a.is_lowercase() && b.is_uppercase());
+            let end = bump.map_or(rest.len(), |((at, a), _)| at + a.len_utf8());
+            let (word, tail) = rest.split_at(end);
+            rest = tail;
+            (!word.is_empty()).then_some(word)
+        })
+    })
+}
+
+fn is_host_name(name: &str) -> bool {
+    const HOST: [&str; 26] = [
+        "url",
+        "uri",
+        "href",
+        "host",
+        "hostname",
+        "endpoint",
+        "address",
+        "addr",
+        "ip",
+        "ipv4",
+        "ipv6",
+        "server",
+        "domain",
+        "proxy",
+        "origin",
+        "webhook",
+        "callback",
+        "upstream",
+        "remote",
+        "destination",
+        "dest",
+        "peer",
+        "nameserver",
+        "resolver",
+        "target",
+        "fqdn",
+    ];
+    const OTHER: [&str; 10] = [
+        "version", "count", "id", "port", "email", "mail", "size", "type", "timeout", "ttl",
+    ];
+    has_word(name, &HOST) && !has_word(name, &OTHER)
+}
+
+fn members<B>(
+    members: &Map<String, Value>,
+    path: &Path<'_>,
+    visit: &mut Visit<'_, B>,
+) -> ControlFlow<B> {
+    let mut texts = members.values().filter_map(Value::as_str);
+    let command = texts.find(|text| net::is_network_command(text));
+    for (name, value) in members {
+        let path = Path::Member(path, name);
+        net::hosts(name, false, &mut |found| visit(found, &path))?;
+        if let (Some(command), Value::Array(items)) = (command, value) {
+            argv(Some(command), items, &path, visit)?;
+        }
+        self::value(value, &path, visit)?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> ControlFlow<B> {
+    match value {
+        Value::String(text) => {
+            net::hosts(text, path.is_for_hosts(), &mut |found| visit(found, path))
+        }
+        Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
+            // Under 2^24 it is a count.
+            Some(bits) if bits >> 24 != 0 && path.is_for_hosts() => {
+                let found = Found {
+                    host: Host::V4 {
+                        address: bits.into(),
+                        decimal: None,
+                    },
+                    span: 0..0,
+                    position: Position::Key,
+                };
+                visit(&found, path)
+            }
+            _ => ControlFlow::Continue(()),
+        },
+        Value::Array(items) => {
+            let first = items.first().and_then(Value::as_str);
+            if first.is_some_and(net::is_network_command) {
+                argv(None, items, path, visit)?;
+            }
+            for (index, item) in items.iter().enumerate() {
+                self::value(item, &Path::Item(path, index), visit)?;
+            }
+            ControlFlow::Continue(())
+        }
+        Value::Object(object) => members(object, path, visit),
+        Value::Null | Value::Bool(_) => ControlFlow::Continue(()),
+    }
+}
+
+/// A command whose arguments are the items of a list.
+fn argv<B>(
+    command: Option<&str>,
+    items: &[Value],
+    path: &Path<'_>,
+    visit: &mut Visit<'_, B>,
+) -> ControlFlow<B> {
+    let words = items.iter().filter_map(Value::as_str);
+    let plain = words.filter(|word| !word.contains(|c: char| c.is_whitespace() || c == '\''));
+    let line: Vec<&str> = command.into_iter().chain(plain).collect();
+    net::hosts(&line.join(" "), false, &mut |found| visit(found, path))
+}

@@ -1,0 +1,239 @@
+use serde::Serialize;
+
+use super::arguments::has_word;
+use super::response::{Finding, Response};
+use super::{
+    Body, Compiled, EntityPattern, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec,
+    Sight, Subject, documented, entities,
+};
+use crate::decision::{Decision, RuleCost, Severity};
+use crate::detectors::Kind;
+use crate::error_code::ErrorCode;
+use crate::evaluation::Parts;
+use crate::event::EventType;
+use crate::ids::RuleId;
+use crate::pack::diagnostic::{Diagnostics, Place};
+use crate::pack::yaml::MapReader;
+use crate::scan::{EventSet, PatternId};
+
+documented! {
+    /// Stops commands that hide what they do.
+    ///
+    /// Judges `tool_call_start`: arguments that are commands by their name (`command`, `script`,
+    /// `code`, `args`, …), and every argument of a tool that is a shell by its name (`bash`,
+    /// `run_command`, `terminal`, …). Looks for downloads and decoded text piped into a shell, split and
+    /// escaped command names, reverse shells, PowerShell's encoded commands, and the wiping of
+    /// histories (`SHELL_OBFUSCATION`, critical).
+    ///
+    /// ## Configuration
+    ///
+    /// - `families`: detector families to look for. Default: `[obfuscation]`.
+    /// - `action`: `stop`, `pause` to ask a person, or `warn` to allow it and raise an alert.
+    ///   Default: `stop`.
+    ///
+    /// ## Example
+    ///
+    /// ```yaml
+    /// sync_rules:
+    ///   - id: shell-obfuscation
+    ///     config:
+    ///       action: pause
+    /// ```
+    #[derive(Debug, Clone, PartialEq, Serialize)]
+    pub struct ShellObfuscation {
+        /// What to look for, in order.
+        pub patterns: Vec<EntityPattern>,
+        /// What is done about a finding.
+        pub action: Response,
+    }
+}
+
+impl ShellObfuscation {
+    pub(super) const SPEC: RuleSpec = RuleSpec {
+        id: "shell-obfuscation",
+        version: "1.0.0",
+        cost: RuleCost::Fast,
+        events: || EventSet::from_iter([EventType::ToolCallStart]),
+        doc: Self::DOC,
+        read: Self::read,
+    };
+
+    fn of_families(families: &[(String, Place)], action: Response, d: &mut Diagnostics) -> Self {
+        let patterns = entities::of_families(Kind::Shell, families, d);
+        Self { patterns, action }
+    }
+
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the signature of every rule's reader"
+    )]
+    fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
+        let families = config
+            .placed_texts("families", d)
+            .unwrap_or_else(|| default_families(config.place()));
+        let action = Response::read(config, d);
+        let settings = Self::of_families(&families, action, d);
+        Some(RuleSettings::ShellObfuscation(settings))
+    }
+
+    pub(super) fn compile(&self, compiler: &mut RuleCompiler<'_>) -> Compiled {
+        let events = compiler.events_or(Self::SPEC.events);
+        let mut patterns = Vec::new();
+        for pattern in &self.patterns {
+            let spec = pattern.pattern.spec(Kind::Shell);
+            if let Some(id) = compiler.pattern(&spec, &events, pattern.place) {
+                patterns.push((id, pattern.entity.clone()));
+            }
+        }
+        Compiled {
+            events,
+            reads: Parts::TOOL_ARGS,
+            body: Body::Inline(Box::new(CompiledShell {
+                id: compiler.id.clone(),
+                patterns,
+                action: self.action,
+            })),
+        }
+    }
+}
+
+impl Default for ShellObfuscation {
+    /// The built-in family.
+    fn default() -> Self {
+        let families = default_families(Place::default());
+        Self::of_families(&families, Response::default(), &mut Diagnostics::default())
+    }
+}
+
+fn default_families(place: Place) -> Vec<(String, Place)> {
+    vec![("obfuscation".to_owned(), place)]
+}
+
+struct CompiledShell {
+    id: RuleId,
+    patterns: Vec<(PatternId, String)>,
+    action: Response,
+}
+
+impl InlineRule for CompiledShell {
+    fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
+        let event = subject.input.event;
+        if subject.scan.leaves.is_empty() || event.event_type == EventType::ToolCallResult {
+            return Ok(None);
+        }
+        let tool = event.tool_name.as_deref().unwrap_or_default();
+        let shell = has_word(tool, &SHELLS);
+        let counts = |path: &str| path.starts_with('/') && (shell || is_command(path));
+        let found = self.patterns.iter().find_map(|(id, technique)| {
+            let path = subject.find_path(*id, Sight::Plain, counts)?;
+            Some((technique, path))
+        });
+        Ok(found.map(|(technique, path)| {
+            self.action.decide(Finding {
+                rule: self.id.clone(),
+                error_code: ErrorCode::ShellObfuscation,
+                severity: Severity::Critical,
+                reason: format!("The command in {path} hides what it does: {technique}"),
+                remediation: "write the command out plainly, one step at a time",
+            })
+        }))
+    }
+}
+
+/// Words in the name of a tool that runs commands.
+const SHELLS: [&str; 17] = [
+    "shell",
+    "bash",
+    "sh",
+    "zsh",
+    "powershell",
+    "pwsh",
+    "cmd",
+    "command",
+    "exec",
+    "execute",
+    "terminal",
+    "console",
+    "subprocess",
+    "process",
+    "script",
+    "ssh",
+    "cli",
+];
+
+/// Words in the name of an argument that is a command.
+const COMMANDS: [&str; 14] = [
+    "command",
+    "cmd",
+    "script",
+    "shell",
+    "bash",
+    "sh",
+    "powershell",
+    "exec",
+    "run",
+    "code",
+    "arg",
+    "argv",
+    "program",
+    "entrypoint",
+];
+
+/// Whether the value at this pointer goes under a name for commands.
+fn is_command(pointer: &str) -> bool {
+    let mut names = pointer.rsplit('/');
+    let name = names.find(|name| !name.bytes().all(|b| b.is_ascii_digit()));
+    name.is_some_and(|name| has_word(name, &COMMANDS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detectors;
+    use crate::scan::ScannerBuilder;
+
+    /// The examples of an entry are checked against it alone; an ordinary command must pass them all.
+    #[test]
+    fn what_passes_one_entry_passes_all() {
+        let family = detectors::family(Kind::Shell, "obfuscation")
+            .unwrap()
+            .unwrap();
+        let passes = || family.entries.iter().flat_map(|entry| &entry.passes);
+        assert!(passes().count() >= 40);
+        for entry in &family.entries {
+            let mut builder = ScannerBuilder::default();
+            let spec = PatternSpec {
+                regex: &entry.pattern,
+                ignore_case: Kind::Shell.ignores_case(),
+                keywords: &entry.keywords,
+            };
+            let id = builder.add(&spec, &EventSet::any()).unwrap();
+            assert!(
+                !builder.is_unfiltered(id),
+                "{} runs over every event",
+                entry.id
+            );
+            let scanner = builder.build();
+            for text in passes() {
+                assert_eq!(scanner.find(id, text), None, "{} hits {text:?}", entry.id);
+            }
+        }
+    }
+
+    #[test]
+    fn commands_are_told_by_the_names_they_go_under() {
+        for (pointer, expected) in [
+            ("/command", true),
+            ("/args/0", true),
+            ("/steps/3/run", true),
+            ("/shellCommand", true),
+            ("/post_scripts/1", true),
+            ("/body", false),
+            ("/content", false),
+            ("/description", false),
+            ("/0/1", false),
+        ] {
+            assert_eq!(is_command(pointer), expected, "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Words written with characters that stand for others: letters of another script, letters under
+//! marks, digits and symbols.
+
+use std::ops::Range;
+
+use unicode_normalization::char::{decompose_canonical, is_combining_mark};
+
+use super::Disguise;
+use super::map::Rewrite;
+use crate::scan::Features;
+
+/// Places where a digit or symbol plainly stands for a letter, before a text is read so. Fewer are
+/// names and numbers: `utf8`, `k8s`.
+const MIN_LEET: usize = 3;
+
+/// The longest word that is read with digits for letters. Longer ones are keys and hashes.
+const MAX_LEET_WORD: usize = 24;
+
+/// The most digits in a row that stand for letters.
+const MAX_LEET_RUN: usize = 3;
+
+/// From this length on, hexadecimal digits alone are a number.
+const MIN_HEX: usize = 4;
+
+/// Letters of a word under marks, with no vowel among the plain ones, for the marks to be a disguise.
+/// Languages that have marks put them on fewer letters.
+const MIN_MARKED: usize = 3;
+
+/// The text with the letters that its words stand for, in every way that they can be read.
+pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrite<'_>, Disguise)> {
+    let mut suspects = Vec::new();
+    let mut places = 0;
+    for span in words(text) {
+        let word = text[span.clone()].as_bytes();
+        if !word.is_ascii() {
+            suspects.push(span);
+        } else if features.contains(Features::LEET) && is_leet_word(text, &span) {
+            places += leet_places(word);
+            suspects.push(span);
+        }
+    }
+    let leet = places >= MIN_LEET;
+    let ones = [Ones::Guess, Ones::I, Ones::L];
+    let mut readings = Vec::new();
+    for ones in ones {
+        let reading = read(text, &suspects, leet.then_some(ones), limit);
+        let ambiguous = reading.as_ref().is_some_and(|reading| reading.ambiguous);
+        readings.extend(reading.map(|reading| (reading.rewrite, reading.disguise)));
+        if !ambiguous {
+            break;
+        }
+    }
+    readings
+}
+
+/// The text with what its backspaces take back taken back.
+pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
+    if !text.contains(is_backspace) {
+        return None;
+    }
+    // What is still there, and from where on the text after it is not.
+    let mut kept: Vec<Range<usize>> = Vec::new();
+    for (at, c) in text.char_indices() {
+        if is_backspace(c) {
+            kept.pop();
+        } else {
+            kept.push(at..at + c.len_utf8());
+        }
+    }
+    let mut rewrite = Rewrite::excerpt(text, limit);
+    let mut done = 0;
+    for c in kept {
+        if c.start > done {
+            rewrite.replace(done..c.start, "");
+        }
+        done = c.end;
+    }
+    if done < text.len() {
+        rewrite.replace(done..text.len(), "");
+    }
+    Some(rewrite)
+}
+
+fn is_backspace(c: char) -> bool {
+    matches!(c, '\x08' | '\x7f')
+}
+
+/// What a `1` or `!` stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ones {
+    /// What English words have between such neighbours.
+    Guess,
+    I,
+    L,
+}
+
+struct Reading<'a> {
+    rewrite: Rewrite<'a>,
+    disguise: Disguise,
+    /// Whether a `1` or `!` was read, that could be read in another way.
+    ambiguous: bool,
+}
+
+fn read<'a>(
+    text: &'a str,
+    suspects: &[Range<usize>],
+    leet: Option<Ones>,
+    limit: usize,
+) -> Option<Reading<'a>> {
+    let mut rewrite = Rewrite::excerpt(text, limit);
+    let mut disguise = None;
+    let mut ambiguous = false;
+    for span in suspects {
+        if rewrite.is_full() {
+            break;
+        }
+        let word = &text[span.clone()];
+        if !word.is_ascii() {
+            if replace_lookalikes(&mut rewrite, word, span.start) {
+                disguise = disguise.or(Some(Disguise::Lookalikes));
+            }
+        } else if let Some(ones) = leet {
+            disguise = Some(Disguise::Leet);
+            ambiguous |= word.contains(['1', '!']);
+            replace_leet(&mut rewrite, word, span.start, ones);
+        }
+    }
+    Some(Reading {
+        rewrite,
+        disguise: disguise?,
+        ambiguous,
+    })
+}
+
+/// The words of a text, with the symbols that may stand for letters.
+fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut rest = 0;
+    std::iter::from_fn(move || {
+        let start = rest + text[rest..].find(is_wordy)?;
+        let len = text[start..].find(|c| !is_wordy(c));
+        rest = len.map_or(text.len(), |len| start + len);
+        Some(start..rest)
+    })
+}
+
+/// Outside ASCII this is generous: what is no letter has no lookalike either.
+#[inline]
+fn is_wordy(c: char) -> bool {
+    match c {
+        '\0'..='\x7f' => c.is_ascii_alphanumeric() || matches!(c, '@' | '$' | '!'),
+        '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{2bff}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'.. => {
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Replaces the letters of other scripts, if the word is not simply in another script, and marked
+/// letters, if too many are. Whether it did.
+fn replace_lookalikes(rewrite: &mut Rewrite<'_>, word: &str, at: usize) -> bool {
+    let mut vowels = false;
+    let mut scripts = 0u8;
+    for c in word.chars() {
+        scripts |= script(c);
+        vowels |= matches!(c, 'a' | 'e' | 'i' | 'o' | 'u' | 'A' | 'E' | 'I' | 'O' | 'U');
+    }
+    let alike = scripts.count_ones() > 1;
+    let marked = !vowels && word.chars().filter_map(unmarked).count() >= MIN_MARKED;
+    if !alike && !marked {
+        return false;
+    }
+    let mut changed = false;
+    for (offset, c) in word.char_indices() {
+        let plain = lookalike(c)
+            .filter(|_| alike)
+            .or_else(|| unmarked(c).filter(|_| marked));
+        if let Some(plain) = plain {
+            let at = at + offset;
+            rewrite.replace(at..at + c.len_utf8(), plain.encode_utf8(&mut [0; 4]));
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// A bit for the script of a letter, if the script has letters that look like those of others.
+fn script(c: char) -> u8 {
+    match c {
+        'A'..='Z' | 'a'..='z' => 1,
+        '\u{370}'..='\u{3ff}' => 1 << 1,
+        '\u{400}'..='\u{52f}' => 1 << 2,
+        '\u{530}'..='\u{58f}' => 1 << 3,
+        '\u{13a0}'..='\u{13ff}' => 1 << 4,
+        // Letters that few languages write, among Latin ones.
+        'ı' | 'ĸ' | '\u{180}'..='\u{2af}' | '\u{2c60}'..='\u{2c7f}' => 1 << 5,
+        'ס' | 'ყ' | 'ჿ' | 'ꓐ' | 'ꙇ' | 'ꭇ' => 1 << 6,
+        _ => 0,
+    }
+}
+
+/// The ASCII letter without the marks of a Latin letter.
+fn unmarked(c: char) -> Option<char> {
+    if !matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}') {
+        return None;
+    }
+    let mut base = None;
+    decompose_canonical(c, |part| {
+        if !is_combining_mark(part) {
+            base = Some(part);
+        }
+    });
+    base.filter(char::is_ascii_alphabetic)
+}
+
+/// The ASCII letter that a letter looks like. Letters that a language writes among ASCII ones, such as
+/// `ø`, are not here; the dotless `ı` is, because it passes for an `i` everywhere else.
+fn lookalike(c: char) -> Option<char> {
+    if c.is_ascii() || script(c) == 0 {
+        return None;
+    }
+    lower_lookalike(c).or_else(|| upper_lookalike(c))
+}
+
+fn lower_lookalike(c: char) -> Option<char> {
+    Some(match c {
+        'а' | 'α' | 'ɑ' | 'ⱥ' => 'a',
+        'ь' | 'в' | 'β' | 'ƅ' | 'ɓ' | 'ƀ' => 'b',
+        'с' | 'ϲ' | 'ƈ' | 'ȼ' | 'ҫ' => 'c',
+        'ԁ' | 'ɗ' | 'ɖ' | 'ժ' | 'ԃ' => 'd',
+        'е' | 'ε' | 'є' | 'ҽ' | 'ɛ' | 'ә' | 'ɘ' | 'э' => 'e',
+        'ƒ' | 'ғ' | 'ք' => 'f',
+        'ɡ' | 'ց' | 'ɠ' | 'ǥ' | 'ԍ' => 'g',
+        'һ' | 'հ' | 'ћ' | 'ђ' | 'н' | 'ɦ' | 'ի' => 'h',
+        'і' | 'ι' | 'ı' | 'ɩ' | 'ɨ' | 'ї' | 'ΐ' | 'ϊ' | 'ί' | 'ꙇ' => 'i',
+        'ј' | 'ϳ' | 'ȷ' | 'ʝ' | 'յ' => 'j',
+        'к' | 'κ' | 'ĸ' | 'ƙ' | 'қ' | 'ҝ' => 'k',
+        'ӏ' | 'ɫ' | 'ɭ' | 'ƚ' | 'ւ' => 'l',
+        'м' | 'ɱ' | 'ʍ' => 'm',
+        'п' | 'ո' | 'η' | 'ή' | 'ɲ' | 'ɳ' | 'ռ' => 'n',
+        'о' | 'ο' | 'օ' | 'σ' | 'ό' | 'ɵ' | 'ө' | 'ס' | 'ჿ' => 'o',
+        'р' | 'ρ' | 'ƿ' | 'ϱ' => 'p',
+        'ԛ' | 'գ' | 'զ' | 'ɋ' => 'q',
+        'г' | 'ɾ' | 'ɼ' | 'ɽ' | 'ꭇ' | 'я' => 'r',
+        'ѕ' | 'ʂ' | 'ƽ' => 's',
+        'т' | 'τ' | 'ƭ' | 'ե' => 't',
+        'υ' | 'ս' | 'ц' | 'ʋ' | 'ύ' | 'ʉ' => 'u',
+        'ν' | 'ѵ' | 'ѷ' => 'v',
+        'ԝ' | 'ω' | 'ш' | 'ѡ' | 'ա' | 'ɯ' | 'ώ' => 'w',
+        'х' | 'χ' | 'ҳ' | 'ӽ' => 'x',
+        'у' | 'γ' | 'ү' | 'ყ' | 'ў' | 'ɣ' | 'ƴ' => 'y',
+        'ʐ' | 'ʑ' | 'ƶ' | 'ȥ' => 'z',
+        _ => return None,
+    })
+}
+
+fn upper_lookalike(c: char) -> Option<char> {
+    Some(match c {
+        'А' | 'Α' | 'Ꭺ' => 'A',
+        'В' | 'Β' | 'Ᏼ' | 'ꓐ' => 'B',
+        'С' | 'Ϲ' | 'Ꮯ' | 'Ҫ' => 'C',
+        'Ꭰ' => 'D',
+        'Е' | 'Ε' | 'Ꭼ' | 'Ё' | 'Є' => 'E',
+        'Ϝ' | 'Ғ' => 'F',
+        'Ԍ' | 'Ꮐ' | 'Ᏻ' => 'G',
+        'Н' | 'Η' | 'Ꮋ' => 'H',
+        'І' | 'Ι' | 'Ӏ' | 'Ї' | 'Ꮖ' => 'I',
+        'Ј' | 'Ꭻ' | 'Ϳ' => 'J',
+        'К' | 'Κ' | 'Ꮶ' => 'K',
+        'Ꮮ' | 'Լ' => 'L',
+        'М' | 'Μ' | 'Ꮇ' | 'Ϻ' => 'M',
+        'Ν' => 'N',
+        'О' | 'Ο' | 'Օ' => 'O',
+        'Р' | 'Ρ' | 'Ꮲ' => 'P',
+        'Ԛ' => 'Q',
+        'Ꭱ' | 'Ꮢ' | 'Я' => 'R',
+        'Ѕ' | 'Տ' | 'Ꮪ' => 'S',
+        'Т' | 'Τ' | 'Ꭲ' => 'T',
+        'Ս' => 'U',
+        'Ѵ' | 'Ꮩ' => 'V',
+        'Ԝ' | 'Ꮃ' | 'Ꮤ' => 'W',
+        'Х' | 'Χ' => 'X',
+        'У' | 'Υ' | 'Ү' | 'Ꭹ' => 'Y',
+        'Ζ' | 'Ꮓ' => 'Z',
+        _ => return None,
+    })
+}
+
+/// How often a digit or symbol plainly stands for a letter: between letters, or at the start of a
+/// word with three.
+fn leet_places(word: &[u8]) -> usize {
+    if word.len() >= MIN_HEX && word.iter().all(u8::is_ascii_hexdigit) {
+        return 0;
+    }
+    let letters = word.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let mut after_letter = false;
+    let mut places = 0;
+    for (at, byte) in word.iter().enumerate() {
+        let before_letter = word.get(at + 1).is_some_and(u8::is_ascii_alphabetic);
+        let starts = at == 0 && byte.is_ascii_digit() && letters >= 3;
+        let stands = leet(*byte).is_some() && before_letter && (after_letter || starts);
+        places += usize::from(stands);
+        after_letter |= byte.is_ascii_alphabetic();
+    }
+    places
+}
+
+/// Whether a word can be one with digits for letters, and not a number, a name or an address.
+fn is_leet_word(text: &str, span: &Range<usize>) -> bool {
+    let word = text[span.clone()].as_bytes();
+    if word.len() > MAX_LEET_WORD {
+        return false;
+    }
+    let (mut letters, mut digits, mut run, mut stand) = (0, 0, 0, false);
+    let (mut longest, mut hex, mut at_sign) = (0, true, false);
+    for byte in word {
+        letters += usize::from(byte.is_ascii_alphabetic());
+        stand |= leet(*byte).is_some();
+        hex &= byte.is_ascii_hexdigit();
+        at_sign |= *byte == b'@';
+        if byte.is_ascii_digit() {
+            digits += 1;
+            run += 1;
+            longest = longest.max(run);
+        } else {
+            run = 0;
+        }
+    }
+    let number =
+        longest > MAX_LEET_RUN || digits > 2 * letters || (hex && word.len() >= 2 * MIN_HEX);
+    let after = &text.as_bytes()[span.end..];
+    let address = at_sign && matches!(after, [b'.', next, ..] if next.is_ascii_alphanumeric());
+    letters > 0 && stand && !number && !address
+}
+
+fn replace_leet(rewrite: &mut Rewrite<'_>, word: &str, at: usize, ones: Ones) {
+    let bytes = word.as_bytes();
+    // An exclamation mark at the end is one.
+    let end = word.trim_end_matches('!').len();
+    for (offset, byte) in bytes[..end].iter().enumerate() {
+        let Some(letter) = leet(*byte) else { continue };
+        let letter = match (letter, ones) {
+            ('i', Ones::Guess) => {
+                let near = |at: Option<usize>| {
+                    let byte = *bytes[..end].get(at?)?;
+                    Some(leet(byte).unwrap_or(char::from(byte.to_ascii_lowercase())))
+                };
+                i_or_l(near(offset.checked_sub(1)), near(Some(offset + 1)))
+            }
+            ('i', Ones::L) => 'l',
+            (letter, _) => letter,
+        };
+        let at = at + offset;
+        rewrite.replace(at..at + 1, letter.encode_utf8(&mut [0; 4]));
+    }
+}
+
+/// The letter that a digit or symbol stands for; `i` where it may be `l`.
+fn leet(byte: u8) -> Option<char> {
+    Some(match byte {
+        b'0' => 'o',
+        b'1' | b'!' => 'i',
+        b'3' => 'e',
+        b'4' | b'@' => 'a',
+        b'5' | b'$' => 's',
+        b'6' | b'9' => 'g',
+        b'7' => 't',
+        b'8' => 'b',
+        _ => return None,
+    })
+}
+
+/// Which of the two English words have between these letters. `i` stands for another of the same.
+fn i_or_l(before: Option<char>, after: Option<char>) -> char {
+    let vowel = |c: char| matches!(c, 'a' | 'e' | 'o' | 'u');
+    let l = match (before, after) {
+        // `a11`, `wi11`, `al1`
+        (Some('i' | 'l'), _) | (Some('a' | 'e' | 'o' | 'u'), Some('i' | 'l')) => true,
+        // `1ist`, `1et`; `1gnore`
+        (None, Some(after)) => vowel(after) || after == 'i',
+        // `unti1`, `reca1`
+        (Some(before), None) => vowel(before),
+        // `he1p`, `ru1es`; `aga1n`, `sa1d`
+        (Some(before), Some(after)) if vowel(before) => {
+            !matches!(before, 'a' | 'e') || !matches!(after, 'n' | 't' | 'd' | 'r' | 'm' | 's')
+        }
+        // `on1y`, `rep1y`
+        (Some(_), Some('y')) => true,
+        // `p1ease`, `inc1ude`; `prev1ous`, `act1on`
+        (Some(before), Some(after)) if vowel(after) || after == 'i' => {
+            matches!(before, 'p' | 'b' | 'c' | 'f' | 'g' | 'k')
+        }
+        _ => false,
+    };
+    if l { 'l' } else { 'i' }
+}
