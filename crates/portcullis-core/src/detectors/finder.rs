@@ -11,10 +11,13 @@ use crate::event::EventType;
 use crate::pack::diagnostic::{Report, suggestion};
 use crate::scan::{EventSet, PatternError, PatternId, Scanner, ScannerBuilder};
 
-/// A long text is searched in parts of so many bytes: a pattern runs only where its keywords are.
-const PART: usize = 256 << 10;
+/// A text is scanned in blocks of so many bytes: a pattern runs only near what announces it.
+const BLOCK: usize = 1 << 10;
 
-/// A match may reach so far past the part it begins in. The longest secrets, keys in PEM, are shorter.
+/// What announces a pattern is shorter, so that it is whole in one of two blocks that overlap by this.
+const OVERLAP: usize = 128;
+
+/// Longer matches are not looked for. The longest secrets, keys in PEM, are shorter.
 const REACH: usize = 16 << 10;
 
 /// The families that stand beside ours: they find the same things, less precisely.
@@ -155,13 +158,13 @@ impl Finder {
     /// What is in this text, in order. Findings of one kind do not overlap: the worst is kept, then
     /// the longest, then the first family's. Signs of an attack count where they add up to one.
     pub fn find(&self, text: &str) -> Vec<Finding<'_>> {
-        self.find_in_parts(text, PART, REACH)
+        self.find_in_blocks(text, BLOCK)
     }
 
     /// Where in this text anything is, in order and without overlaps: what would have to be covered to
     /// hide it all, also where findings overlap.
     pub fn covered(&self, text: &str) -> Vec<Range<usize>> {
-        let mut hits = self.hits(text, PART, REACH);
+        let mut hits = self.hits(text, BLOCK);
         hits.sort_by_key(|hit| hit.range.start);
         let mut merged: Vec<Range<usize>> = Vec::new();
         for Hit { range, .. } in hits {
@@ -173,23 +176,47 @@ impl Finder {
         merged
     }
 
-    fn find_in_parts(&self, text: &str, part: usize, reach: usize) -> Vec<Finding<'_>> {
-        let hits = self.without_overlaps(self.hits(text, part, reach));
+    fn find_in_blocks(&self, text: &str, block: usize) -> Vec<Finding<'_>> {
+        let hits = self.without_overlaps(self.hits(text, block));
         hits.into_iter().map(|hit| self.finding(hit)).collect()
     }
 
-    fn hits(&self, text: &str, part: usize, reach: usize) -> Vec<Hit> {
+    fn hits(&self, text: &str, block: usize) -> Vec<Hit> {
         let mut search = Search {
             text,
             hits: Vec::new(),
             signs: Vec::new(),
             ends: vec![0; self.known.len()],
         };
-        let mut start = 0;
-        while start < text.len() {
-            let end = text.ceil_char_boundary(start.saturating_add(part));
-            self.search(start..end, reach, &mut search);
-            start = end;
+        let mut windows = vec![0..0; self.known.len()];
+        let bound = |block_index: usize| text.ceil_char_boundary(block_index * block);
+        for at in 0..text.len().div_ceil(block) {
+            let from = text.floor_char_boundary(bound(at).saturating_sub(OVERLAP));
+            let to = text.ceil_char_boundary(bound(at + 1) + OVERLAP);
+            let candidates = self
+                .scanner
+                .scan(&text[from..to], &EventType::ToolCallResult);
+            if candidates.is_empty() {
+                continue;
+            }
+            for (index, known) in self.known.iter().enumerate() {
+                if !candidates.contains(known.pattern) {
+                    continue;
+                }
+                // A match that is announced here can have begun so many blocks before.
+                let before = (self.reach(known) + OVERLAP).div_ceil(block);
+                let window = bound(at.saturating_sub(before))..bound(at + 1);
+                let open: &mut Range<usize> = &mut windows[index];
+                if window.start <= open.end {
+                    open.end = window.end;
+                } else {
+                    let done = std::mem::replace(open, window);
+                    self.search(index, done, &mut search);
+                }
+            }
+        }
+        for (index, window) in windows.into_iter().enumerate() {
+            self.search(index, window, &mut search);
         }
         let Search {
             mut hits,
@@ -208,31 +235,35 @@ impl Finder {
         hits
     }
 
-    /// Matches that begin in this part of the text.
-    fn search(&self, part: Range<usize>, reach: usize, search: &mut Search<'_>) {
+    /// How far past its beginning a match of an entry can reach.
+    fn reach(&self, known: &Known) -> usize {
+        let len = self.scanner.max_len(known.pattern);
+        len.map_or(REACH, |len| len.min(REACH))
+    }
+
+    /// Matches of an entry that begin in this part of the text.
+    fn search(&self, index: usize, window: Range<usize>, search: &mut Search<'_>) {
+        let known = &self.known[index];
         let text = search.text;
-        // The character before the part tells whether a word begins there.
-        let from = text.floor_char_boundary(part.start.saturating_sub(1));
-        let to = text.ceil_char_boundary(part.end.saturating_add(reach));
-        let slice = &text[from..to];
-        let candidates = self.scanner.scan(slice, &EventType::ToolCallResult);
-        if candidates.is_empty() {
+        let start = window.start.max(search.ends[index]);
+        if start >= window.end {
             return;
         }
-        for (index, known) in self.known.iter().enumerate() {
-            let start = part.start.max(search.ends[index]);
-            if start >= part.end || !candidates.contains(known.pattern) {
-                continue;
-            }
-            let window = start - from..part.end - from;
-            self.scanner
-                .each_match(known.pattern, slice, window, |found| {
-                    search.ends[index] = found.whole.end + from;
-                    if let Some(value) = found.value {
-                        search.note(index, &known.entry, value.start + from..value.end + from);
-                    }
-                });
-        }
+        // The characters around it tell whether a word begins and ends there.
+        let from = text.floor_char_boundary(start.saturating_sub(1));
+        let to = text.ceil_char_boundary(window.end + self.reach(known) + 1);
+        let slice = &text[from..to];
+        self.scanner.each_match(
+            known.pattern,
+            slice,
+            start - from..window.end - from,
+            |found| {
+                search.ends[index] = found.whole.end + from;
+                if let Some(value) = found.value {
+                    search.note(index, &known.entry, value.start + from..value.end + from);
+                }
+            },
+        );
     }
 
     fn without_overlaps(&self, mut hits: Vec<Hit>) -> Vec<Hit> {
@@ -323,6 +354,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use proptest::sample::select;
+    use std::sync::LazyLock;
+
+    /// Every case of a property uses the same: there are many patterns to read.
+    static ALL: LazyLock<Finder> = LazyLock::new(|| Finder::new(&KINDS, &[""; 0]).unwrap());
+    static RFC_ONLY: LazyLock<Finder> = LazyLock::new(rfc);
 
     const KINDS: [Kind; 3] = [Kind::Secrets, Kind::Injection, Kind::Pii];
 
@@ -392,7 +428,7 @@ mod tests {
 
     #[test]
     fn every_example_is_found_by_all_families_together() {
-        let finder = Finder::new(&KINDS, &[""; 0]).unwrap();
+        let finder = &*ALL;
         for known in &finder.known {
             let alone =
                 !matches!(known.entry.meaning, Meaning::Attack { weight, .. } if weight < 1.0);
@@ -432,7 +468,7 @@ mod tests {
     proptest! {
         #[test]
         fn findings_are_sorted_inside_the_text_and_do_not_overlap(text in text()) {
-            let finder = Finder::new(&KINDS, &[""; 0]).unwrap();
+            let finder = &*ALL;
             let findings = finder.find(&text);
             for one in &findings {
                 prop_assert!(text.get(one.range.clone()).is_some_and(|value| !value.is_empty()));
@@ -452,11 +488,10 @@ mod tests {
             }
         }
 
-        /// All of the text is within reach of each part.
         #[test]
-        fn parts_make_no_difference(text in text(), part in 1usize..40) {
-            let finder = Finder::new(&KINDS, &[RFC]).unwrap();
-            prop_assert_eq!(finder.find_in_parts(&text, part, 4000), finder.find(&text));
+        fn blocks_make_no_difference(text in text(), block in 1usize..300) {
+            let whole = RFC_ONLY.find_in_blocks(&text, text.len().max(1));
+            prop_assert_eq!(RFC_ONLY.find_in_blocks(&text, block), whole);
         }
     }
 }

@@ -304,6 +304,12 @@ impl Scanner {
         self.patterns[usize::from(id.0)].find(text)
     }
 
+    /// How long a match of a pattern can be, if that is known.
+    pub(crate) fn max_len(&self, id: PatternId) -> Option<usize> {
+        let hir = self.patterns[usize::from(id.0)].hir();
+        hir.properties().maximum_len()
+    }
+
     /// Where matches of these patterns begin that a text does not yet decide.
     pub(crate) fn prefixes(&self, ids: &[PatternId]) -> Prefixes {
         Prefixes::new(ids.iter().map(|id| self.patterns[usize::from(id.0)].hir()))

@@ -192,23 +192,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use proptest::sample::select;
+    use std::sync::LazyLock;
 
     const KEY: &str = "AKIAIOSFODNN7EXAMPL2";
     const TOKEN: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
 
-    fn finder() -> Finder {
-        Finder::new(&[Kind::Secrets, Kind::Injection], &["rfc"]).unwrap()
-    }
+    static FINDER: LazyLock<Finder> =
+        LazyLock::new(|| Finder::new(&[Kind::Secrets, Kind::Injection], &["rfc"]).unwrap());
+    static MAKER: LazyLock<Excerpts> = LazyLock::new(|| Excerpts {
+        finder: Finder::new(&[Kind::Secrets], &["rfc"]).unwrap(),
+    });
 
     fn excerpts(text: &str) -> Vec<String> {
-        let finder = finder();
-        let maker = Excerpts {
-            finder: Finder::new(&[Kind::Secrets], &["rfc"]).unwrap(),
-        };
-        let all = finder.find(text);
+        let all = FINDER.find(text);
         all.iter()
             .map(|one| {
-                let Excerpt { text, marked } = maker.of(text, one, &secret(&all));
+                let Excerpt { text, marked } = MAKER.of(text, one, &secret(&all));
                 let carets = "^".repeat(marked.len());
                 format!("{text}\n{}{carets}", " ".repeat(marked.start))
             })
