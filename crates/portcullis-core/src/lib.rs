@@ -38,8 +38,8 @@ mod error_code;
 mod evaluation;
 mod event;
 mod expr;
-mod history;
 mod framing;
+mod history;
 mod ids;
 mod intent;
 pub mod net;
@@ -63,11 +63,11 @@ pub use decision::{
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
 pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
-pub use history::{History, ToolPattern};
 pub use framing::{
     FramedGuard, FramedRelease, Framing, FramingError, FramingProblem, MAX_FRAME_BYTES,
     MAX_OPEN_TEXTS, TextPath,
 };
+pub use history::{History, ToolPattern};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
 pub use policy::{

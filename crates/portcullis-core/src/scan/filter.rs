@@ -6,6 +6,8 @@
 //! literal is known by two of its windows, one for each way it can lie. A window that is in the
 //! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
 
+use std::collections::HashMap;
+
 use super::literals::{self, WINDOW};
 
 /// 2^16 bits: 8 KiB, well inside the first-level cache.
@@ -51,9 +53,10 @@ impl LiteralFilter {
             starts: Vec::new(),
             literals: Vec::new(),
         };
+        let mut known = HashMap::new();
         for (pattern, literals) in patterns.enumerate() {
             for literal in literals {
-                filter.add(literal.as_bytes(), pattern as u16);
+                filter.add(literal, pattern as u16, &mut known);
             }
         }
         let word = |window: &Window| slot(window.folded).0;
@@ -68,17 +71,16 @@ impl LiteralFilter {
         filter
     }
 
-    fn add(&mut self, literal: &[u8], pattern: u16) {
-        if let Some(known) = self
-            .literals
-            .iter_mut()
-            .find(|known| *known.bytes == *literal)
-        {
-            if !known.patterns.contains(&pattern) {
-                known.patterns.push(pattern);
+    fn add<'a>(&mut self, text: &'a str, pattern: u16, known: &mut HashMap<&'a str, usize>) {
+        let literal = text.as_bytes();
+        if let Some(index) = known.get(text) {
+            let patterns = &mut self.literals[*index].patterns;
+            if !patterns.contains(&pattern) {
+                patterns.push(pattern);
             }
             return;
         }
+        known.insert(text, self.literals.len());
         let index = self.literals.len() as u32;
         for offset in literals::windows(literal) {
             self.add_window(literal, index, offset);

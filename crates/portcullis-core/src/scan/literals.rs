@@ -1,6 +1,7 @@
 //! Works out literals of which any match of a pattern must contain one.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
+use smallvec::SmallVec;
 
 /// The filter looks at this many bytes at a time.
 pub(super) const WINDOW: usize = 4;
@@ -158,21 +159,58 @@ fn choices(class: &Class) -> Option<Vec<char>> {
 }
 
 fn cheapest_window(run: &[Vec<char>]) -> Option<Required> {
-    let mut cheapest: Option<Required> = None;
+    let mut cheapest: Option<(f64, &[Vec<char>])> = None;
     for start in 0..run.len() {
-        for end in start + 1..=run.len().min(start + MAX_CHARS) {
-            let Some(required) = expand(&run[start..end]) else {
-                break;
-            };
-            let better = cheapest
-                .as_ref()
-                .is_none_or(|cheapest| required.cost < cheapest.cost);
-            if better && long_enough(&required) {
-                cheapest = Some(required);
+        for end in worthwhile_ends(run, start) {
+            let part = &run[start..end];
+            if let Some(cost) = estimate(part)
+                && cheapest.is_none_or(|(cheapest, _)| cost < cheapest)
+            {
+                cheapest = Some((cost, part));
             }
         }
     }
-    cheapest
+    cheapest.and_then(|(_, part)| expand(part))
+}
+
+/// What the literals of a run will cost, by its most ordinary one; writing all of them out only to
+/// compare them is what would take the time. `None` if they are too short.
+fn estimate(run: &[Vec<char>]) -> Option<f64> {
+    let mut literal: SmallVec<[u8; 64]> = SmallVec::new();
+    let mut variants = 1;
+    let mut shortest = 0;
+    for choice in run {
+        literal.extend_from_slice(choice.first()?.encode_utf8(&mut [0; 4]).as_bytes());
+        shortest += choice.iter().map(|c| c.len_utf8()).min()?;
+        variants *= choice.len();
+    }
+    let cost: f64 = windows(&literal)
+        .map(|at| frequency(&literal, at))
+        .iter()
+        .sum();
+    (shortest >= MIN_KEYWORD_BYTES).then_some(cost * variants as f64)
+}
+
+/// A longer literal is never worse, but for what a character with several forms multiplies. So a
+/// literal ends before such a character, or where it must.
+fn worthwhile_ends(run: &[Vec<char>], start: usize) -> impl Iterator<Item = usize> {
+    let mut variants = 1;
+    let mut ends: SmallVec<[usize; MAX_CHARS]> = SmallVec::new();
+    let mut end = start;
+    for choice in run[start..].iter().take(MAX_CHARS) {
+        if choice.len() > 1 && end > start {
+            ends.push(end);
+        }
+        variants *= choice.len();
+        if variants > MAX_VARIANTS {
+            break;
+        }
+        end += 1;
+    }
+    if ends.last() != Some(&end) && end > start {
+        ends.push(end);
+    }
+    ends.into_iter()
 }
 
 fn window_with(run: &[Vec<char>], keyword: &[char]) -> Option<Required> {
