@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
-    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Sight,
-    Subject, documented,
+    Body, Compiled, InlineRule, Label, Lookup, RuleCompiler, RuleError, RuleSettings, RuleSpec,
+    Sight, Subject, documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
 use crate::detectors::signs::{self, Sign};
@@ -149,6 +149,7 @@ impl InjectionPatterns {
             body: Body::Inline(Box::new(CompiledInjection {
                 id: compiler.id.clone(),
                 sight: Sight::of(self.evasions, Sight::All),
+                lookup: Lookup::new(patterns.iter().map(|pattern| pattern.id)),
                 patterns,
                 settings: self.clone(),
                 unspaced: OnceLock::new(),
@@ -209,6 +210,7 @@ const INDIRECT: Label = Label {
 struct CompiledInjection {
     id: RuleId,
     sight: Sight,
+    lookup: Lookup,
     patterns: Vec<CompiledAttack>,
     settings: InjectionPatterns,
     /// Made when a text first has its letters set apart.
@@ -271,7 +273,8 @@ impl InlineRule for CompiledInjection {
         }
         let event_type = &subject.input.event.event_type;
         let mut signs = Vec::new();
-        for (index, pattern) in self.patterns.iter().enumerate() {
+        for index in subject.candidates(&self.lookup) {
+            let pattern = &self.patterns[index];
             // The scan keeps a pattern that two rules share if either wants this event.
             if pattern.judges(event_type) {
                 subject.each(pattern.id, self.sight, |place, range| {

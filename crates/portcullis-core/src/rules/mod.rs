@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::Serialize;
+use smallvec::SmallVec;
 
 pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use entities::EntityPattern;
@@ -115,6 +116,28 @@ pub struct EventScan<'e> {
     pub(crate) leaves: Vec<Leaf<'e>>,
 }
 
+/// Where each pattern is in a rule's list. Few of a policy's patterns may match a text, and a rule asks
+/// after those only.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup(Vec<(PatternId, usize)>);
+
+impl Lookup {
+    /// For a rule's patterns, in order.
+    fn new(patterns: impl Iterator<Item = PatternId>) -> Self {
+        let mut places: Vec<_> = patterns.zip(0..).collect();
+        places.sort_unstable();
+        Self(places)
+    }
+
+    fn of(&self, id: PatternId) -> impl Iterator<Item = usize> {
+        let start = self.0.partition_point(|(known, _)| *known < id);
+        let same = self.0[start..]
+            .iter()
+            .take_while(move |(known, _)| *known == id);
+        same.map(|(_, place)| *place)
+    }
+}
+
 /// What a redaction calls what it replaces.
 pub(crate) struct Label {
     pub(crate) entity_type: Cow<'static, str>,
@@ -181,6 +204,19 @@ impl<'e> Subject<'e> {
             None => Cow::Borrowed(RedactionSpec::TEXT),
             Some(leaf) => self.scan.leaves[leaf].path.clone(),
         }
+    }
+
+    /// Which of a rule's patterns may match somewhere, by their places in its list, in order.
+    pub(crate) fn candidates(&self, patterns: &Lookup) -> SmallVec<[usize; 8]> {
+        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
+        let scans = std::iter::once(&self.scan.text).chain(leaves);
+        let mut found: SmallVec<[usize; 8]> = scans
+            .flat_map(Candidates::iter)
+            .flat_map(|id| patterns.of(id))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// Every value that a pattern finds: in which place, and where in its text.

@@ -5,8 +5,8 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Body, Compiled, EntityPattern, InlineRule, Label, RuleCompiler, RuleError, RuleSettings,
-    RuleSpec, Sight, Subject, documented, entities,
+    Body, Compiled, EntityPattern, InlineRule, Label, Lookup, RuleCompiler, RuleError,
+    RuleSettings, RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::{self, Kind};
@@ -202,6 +202,7 @@ impl PiiRedaction {
             body: Body::Inline(Box::new(CompiledRule {
                 id: compiler.id.clone(),
                 sight: Sight::of(self.evasions, Sight::Values),
+                lookup: Lookup::new(patterns.iter().map(|pattern| pattern.id)),
                 patterns,
                 hash_key: self.hash_key.clone(),
             })),
@@ -273,6 +274,7 @@ fn read_key(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<HashKey> 
 struct CompiledRule {
     id: RuleId,
     sight: Sight,
+    lookup: Lookup,
     patterns: Vec<CompiledPii>,
     hash_key: Option<HashKey>,
 }
@@ -291,7 +293,8 @@ impl InlineRule for CompiledRule {
         }
         let mut redactions = Vec::new();
         let mut severity = Severity::Low;
-        for pattern in &self.patterns {
+        for index in subject.candidates(&self.lookup) {
+            let pattern = &self.patterns[index];
             let known = redactions.len();
             subject.redactions(
                 pattern.id,

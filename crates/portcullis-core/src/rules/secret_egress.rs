@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::arguments;
 use super::response::{Finding, Response};
 use super::{
-    Body, Compiled, EntityPattern, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec,
-    Sight, Subject, documented, entities,
+    Body, Compiled, EntityPattern, InlineRule, Lookup, RuleCompiler, RuleError, RuleSettings,
+    RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::Kind;
@@ -106,6 +106,7 @@ impl SecretEgress {
             body: Body::Inline(Box::new(CompiledEgress {
                 id: compiler.id.clone(),
                 sight: Sight::of(self.evasions, Sight::Values),
+                lookup: Lookup::new(patterns.iter().map(|(id, _)| *id)),
                 patterns,
                 allow_hosts: self.allow_hosts.clone(),
                 action: self.action,
@@ -129,6 +130,7 @@ impl Default for SecretEgress {
 struct CompiledEgress {
     id: RuleId,
     sight: Sight,
+    lookup: Lookup,
     patterns: Vec<(PatternId, String)>,
     allow_hosts: HostList,
     action: Response,
@@ -137,8 +139,9 @@ struct CompiledEgress {
 impl InlineRule for CompiledEgress {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let args = subject.input.event.tool_args.as_ref();
-        let mut secrets = self.patterns.iter();
-        let secret = secrets.find_map(|(id, entity)| {
+        let mut secrets = subject.candidates(&self.lookup).into_iter();
+        let secret = secrets.find_map(|index| {
+            let (id, entity) = &self.patterns[index];
             let path = subject.find_path(*id, self.sight, |_| true)?;
             Some((entity, path))
         });

@@ -1,8 +1,8 @@
 use serde::Serialize;
 
 use super::{
-    Body, Compiled, EntityPattern, InlineRule, Label, RuleCompiler, RuleError, RuleSettings,
-    RuleSpec, Sight, Subject, documented, entities,
+    Body, Compiled, EntityPattern, InlineRule, Label, Lookup, RuleCompiler, RuleError,
+    RuleSettings, RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::Kind;
@@ -93,6 +93,7 @@ impl SecretRedaction {
             body: Body::Inline(Box::new(CompiledRedaction {
                 id: compiler.id.clone(),
                 sight: Sight::of(self.evasions, Sight::Values),
+                lookup: Lookup::new(patterns.iter().map(|pattern| pattern.id)),
                 patterns,
             })),
         }
@@ -114,6 +115,7 @@ impl Default for SecretRedaction {
 struct CompiledRedaction {
     id: RuleId,
     sight: Sight,
+    lookup: Lookup,
     patterns: Vec<CompiledSecret>,
 }
 
@@ -130,7 +132,8 @@ impl InlineRule for CompiledRedaction {
         }
         let mut redactions = Vec::new();
         let mut severity = Severity::Low;
-        for pattern in &self.patterns {
+        for index in subject.candidates(&self.lookup) {
+            let pattern = &self.patterns[index];
             let known = redactions.len();
             subject.redactions(
                 pattern.id,

@@ -3,8 +3,8 @@ use serde::Serialize;
 use super::arguments::has_word;
 use super::response::{Finding, Response};
 use super::{
-    Body, Compiled, EntityPattern, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec,
-    Sight, Subject, documented, entities,
+    Body, Compiled, EntityPattern, InlineRule, Lookup, RuleCompiler, RuleError, RuleSettings,
+    RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::detectors::Kind;
@@ -90,6 +90,7 @@ impl ShellObfuscation {
             reads: Parts::TOOL_ARGS,
             body: Body::Inline(Box::new(CompiledShell {
                 id: compiler.id.clone(),
+                lookup: Lookup::new(patterns.iter().map(|(id, _)| *id)),
                 patterns,
                 action: self.action,
             })),
@@ -111,6 +112,7 @@ fn default_families(place: Place) -> Vec<(String, Place)> {
 
 struct CompiledShell {
     id: RuleId,
+    lookup: Lookup,
     patterns: Vec<(PatternId, String)>,
     action: Response,
 }
@@ -124,7 +126,9 @@ impl InlineRule for CompiledShell {
         let tool = event.tool_name.as_deref().unwrap_or_default();
         let shell = has_word(tool, &SHELLS);
         let counts = |path: &str| path.starts_with('/') && (shell || is_command(path));
-        let found = self.patterns.iter().find_map(|(id, technique)| {
+        let mut candidates = subject.candidates(&self.lookup).into_iter();
+        let found = candidates.find_map(|index| {
+            let (id, technique) = &self.patterns[index];
             let path = subject.find_path(*id, Sight::Plain, counts)?;
             Some((technique, path))
         });

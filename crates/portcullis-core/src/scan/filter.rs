@@ -11,8 +11,15 @@ use std::ops::Range;
 
 use super::literals::{self, Literal, WINDOW};
 
-/// 2^16 bits: 8 KiB, well inside the first-level cache.
-const BITMAP_WORDS: usize = 1 << 10;
+/// 2^18 bits: 32 KiB. Of few literals only an eighth is used, which is well inside the first-level
+/// cache.
+const BITMAP_WORDS: usize = 1 << 12;
+
+/// With more windows all of it is used.
+const FEW_WINDOWS: usize = 4 << 10;
+
+/// Leaves 18 bits of a hash.
+const FULL_SHIFT: u32 = 14;
 
 /// Bytes per step of the main loop.
 const STRIDE: usize = 32;
@@ -23,6 +30,8 @@ const WINDOWS: usize = STRIDE / 2;
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
     bitmap: Box<[u64; BITMAP_WORDS]>,
+    /// How much of a hash names a bit.
+    shift: u32,
     /// Sorted by the word of the bitmap that they are in.
     windows: Vec<Window>,
     /// Where the windows of each word start, and where the last ones end.
@@ -70,30 +79,37 @@ impl Known {
 }
 
 impl LiteralFilter {
-    /// A filter for the literals of each factor in turn.
-    pub(super) fn new<'a>(factors: impl Iterator<Item = &'a [Literal]>) -> Self {
+    /// A filter for these literals, each with the number of a factor that it is one of.
+    pub(super) fn new<'a>(literals: impl Iterator<Item = (u16, &'a Literal)>) -> Self {
         let mut filter = Self {
             bitmap: Box::new([0; BITMAP_WORDS]),
+            shift: FULL_SHIFT,
             windows: Vec::new(),
             starts: Vec::new(),
             literals: Vec::new(),
         };
         let mut known = HashMap::new();
-        for (factor, literals) in factors.enumerate() {
-            for literal in literals {
-                filter.add(literal, factor as u16, &mut known);
-            }
+        for (factor, literal) in literals {
+            filter.add(literal, factor, &mut known);
         }
-        let word = |window: &Window| slot(window.folded).0;
-        filter.windows.sort_by_key(word);
-        filter.starts = (0..=BITMAP_WORDS)
-            .map(|start| {
-                filter
-                    .windows
-                    .partition_point(|window| word(window) < start)
-            })
-            .collect();
+        if filter.windows.len() <= FEW_WINDOWS {
+            filter.shift += 3;
+        }
+        filter.index();
         filter
+    }
+
+    fn index(&mut self) {
+        let shift = self.shift;
+        for window in &self.windows {
+            let (word, bit) = slot(window.folded, shift);
+            self.bitmap[word] |= 1 << bit;
+        }
+        let word = |window: &Window| slot(window.folded, shift).0;
+        self.windows.sort_by_key(word);
+        self.starts = (0..=BITMAP_WORDS)
+            .map(|start| self.windows.partition_point(|window| word(window) < start))
+            .collect();
     }
 
     fn add<'a>(
@@ -113,7 +129,7 @@ impl LiteralFilter {
         known.insert(literal, index);
         let folded = literal.text.to_ascii_lowercase();
         for offset in literals::windows(folded.as_bytes()) {
-            self.add_window(folded.as_bytes(), index as u32, offset);
+            self.add_window(literal, folded.as_bytes(), index as u32, offset);
         }
         self.literals.push(Known {
             literal: literal.clone(),
@@ -121,41 +137,53 @@ impl LiteralFilter {
         });
     }
 
-    fn add_window(&mut self, literal: &[u8], index: u32, offset: i32) {
+    fn add_window(&mut self, literal: &Literal, folded: &[u8], index: u32, offset: i32) {
         let mut bytes = [None; WINDOW];
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = usize::try_from(offset + place as i32)
                 .ok()
-                .and_then(|at| literal.get(at).copied());
+                .and_then(|at| folded.get(at).copied());
         }
-        // At most one byte of the window lies outside the literal, and can be anything there, the
-        // end of the text included. Folding leaves half of the possible bytes.
-        let outside = bytes.iter().any(Option::is_none);
-        for any in 0..=u8::MAX {
-            let folded = fold(u32::from_le_bytes(bytes.map(|byte| byte.unwrap_or(any))));
-            let (word, bit) = slot(folded);
-            self.bitmap[word] |= 1 << bit;
-            let entry = Window {
-                folded,
+        let mut add = |bytes: [u8; WINDOW]| {
+            self.windows.push(Window {
+                folded: fold(u32::from_le_bytes(bytes)),
                 literal: index,
                 offset,
-            };
-            if any & 0x20 != 0 || !outside {
-                self.windows.push(entry);
-            }
-            if !outside {
-                break;
+            });
+        };
+        if bytes.iter().all(Option::is_some) {
+            return add(bytes.map(Option::unwrap_or_default));
+        }
+        // At most one byte of the window lies outside the literal. It can be anything there, the end
+        // of the text included, but no part of a word where the literal has none beside it.
+        let beside_word = match offset {
+            -1 => !literal.starts_word,
+            _ => !literal.ends_word,
+        };
+        let mut seen = [false; 256];
+        for any in 0..=u8::MAX {
+            let folded = usize::from(any | 0x20);
+            let possible = beside_word || !(any.is_ascii_alphanumeric() || any == b'_');
+            if possible && !seen[folded] {
+                seen[folded] = true;
+                add(bytes.map(|byte| byte.unwrap_or(any)));
             }
         }
     }
 
-    /// Calls `found` with each factor that has a literal in this part of the text, perhaps more than
-    /// once. The part begins at an even place. A literal that lies across its ends is found in one of
+    /// Calls `found` with each factor that has a literal in this part of the text, and where, perhaps
+    /// more than once. The part begins at an even place. A literal that lies across its ends is found in one of
     /// the parts.
-    pub(super) fn scan(&self, text: &[u8], part: Range<usize>, mut found: impl FnMut(u16)) {
+    pub(super) fn scan(
+        &self,
+        text: &[u8],
+        part: Range<usize>,
+        mut found: impl FnMut(u16, usize, bool),
+    ) {
         if self.windows.is_empty() {
             return;
         }
+        let shift = self.shift;
         let mut base = part.start;
         // The last window of a step reaches two bytes past it.
         while base + STRIDE <= part.end
@@ -168,7 +196,7 @@ impl LiteralFilter {
                 let at = 2 * i;
                 let window =
                     u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
-                let (word, bit) = slot(fold(window));
+                let (word, bit) = slot(fold(window), shift);
                 hits |= ((self.bitmap[word] >> bit) as u32 & 1) << i;
             }
             while hits != 0 {
@@ -179,7 +207,7 @@ impl LiteralFilter {
             base += STRIDE;
         }
         for start in (base..part.end).step_by(2) {
-            let (word, bit) = slot(window_at(text, start));
+            let (word, bit) = slot(window_at(text, start), shift);
             if (self.bitmap[word] >> bit) & 1 != 0 {
                 self.check(text, start, &mut found);
             }
@@ -187,15 +215,18 @@ impl LiteralFilter {
     }
 
     #[cold]
-    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(u16)) {
+    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(u16, usize, bool)) {
         let folded = window_at(text, start);
-        let (word, _) = slot(folded);
+        let (word, _) = slot(folded, self.shift);
         let windows = &self.windows[self.starts[word]..self.starts[word + 1]];
         for window in windows.iter().filter(|window| window.folded == folded) {
             let known = &self.literals[window.literal as usize];
-            let from = start.checked_add_signed(-window.offset as isize);
-            if from.is_some_and(|from| known.stands_at(text, from)) {
-                known.factors.iter().copied().for_each(&mut *found);
+            if let Some(from) = start.checked_add_signed(-window.offset as isize)
+                && known.stands_at(text, from)
+            {
+                for factor in &known.factors {
+                    found(*factor, from, known.literal.first);
+                }
             }
         }
     }
@@ -221,7 +252,7 @@ const fn fold(window: u32) -> u32 {
 }
 
 #[inline]
-const fn slot(folded: u32) -> (usize, u32) {
-    let hash = folded.wrapping_mul(0x9E37_79B1) >> 16;
-    ((hash >> 6) as usize, hash & 63)
+const fn slot(folded: u32, shift: u32) -> (usize, u32) {
+    let hash = folded.wrapping_mul(0x9E37_79B1) >> shift;
+    ((hash >> 6) as usize % BITMAP_WORDS, hash & 63)
 }

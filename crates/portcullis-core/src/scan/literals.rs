@@ -20,13 +20,22 @@ const MAX_VARIANTS: usize = 64;
 const MAX_CHARS: usize = 12;
 
 /// More factors say hardly more.
-const MAX_FACTORS: usize = 3;
+const MAX_FACTORS: usize = 4;
 
-/// A further factor that is expected more often, per byte of text, costs more than it saves.
-const MAX_FURTHER_COST: f64 = 0.01;
+/// A further factor that is expected more often, per byte of text, costs more than it saves; so does one
+/// with more literals.
+const MAX_FURTHER_RARITY: f64 = 0.06;
+const MAX_FURTHER: usize = 128;
+
+/// A literal that is not longer than a window is looked for with every byte that may stand beside it:
+/// it crowds the filter.
+const CROWDING: f64 = 16.0;
 
 /// Of places where a literal stands, so many are where a word begins; as many are where one ends.
 const AT_BOUNDARY: f64 = 0.4;
+
+/// A literal that a match begins with says where to look, which makes up for being this much more common.
+const AT_START: f64 = 0.2;
 
 /// A text to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,21 +48,115 @@ pub(super) struct Literal {
     pub(super) starts_word: bool,
     /// Whether none stands after it.
     pub(super) ends_word: bool,
+    /// Whether a match begins with it.
+    pub(super) first: bool,
 }
 
-/// Literals of which every match contains one, and how often one of them is expected per byte of
-/// ordinary text.
+/// Literals of which every match contains one.
 #[derive(Debug, Clone)]
 struct Factor {
     literals: Vec<Literal>,
+    /// How often the filter must look closer because of them, per byte of ordinary text, and how much
+    /// they crowd it.
     cost: f64,
+    /// How often one of them is expected there.
+    rarity: f64,
+}
+
+/// Whether these literals would crowd the filter.
+pub(super) fn crowd(literals: &[Literal]) -> bool {
+    const MANY: usize = 8;
+    let short = literals
+        .iter()
+        .filter(|literal| literal.text.len() <= WINDOW);
+    short.count() > MANY
+}
+
+/// The fewest characters without a blank that follow each other in every match.
+pub(super) fn unbroken(hir: &Hir) -> usize {
+    let (longest, _, _) = unbroken_runs(hir);
+    longest
+}
+
+/// The longest run anywhere, the one at the start and the one at the end; a part that is one run has
+/// its length in all three.
+fn unbroken_runs(hir: &Hir) -> (usize, usize, usize) {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => (0, 0, 0),
+        HirKind::Literal(literal) => {
+            let blank = literal.0.iter().any(|byte| *byte <= b' ');
+            let len = if blank { 0 } else { literal.0.len() };
+            (len, len, len)
+        }
+        HirKind::Class(Class::Unicode(class)) => {
+            let blank = class.iter().any(|range| range.start() <= ' ');
+            let len = usize::from(!blank);
+            (len, len, len)
+        }
+        HirKind::Class(_) => (0, 0, 0),
+        HirKind::Capture(capture) => unbroken_runs(&capture.sub),
+        HirKind::Repetition(repetition) => {
+            let min = repetition.min as usize;
+            let sub = &repetition.sub;
+            let one = unbroken_runs(sub);
+            let whole = is_unbroken(sub);
+            match min {
+                0 => (0, 0, 0),
+                _ if whole => (one.0 * min, one.0 * min, one.0 * min),
+                _ => one,
+            }
+        }
+        HirKind::Alternation(branches) => {
+            let runs = branches.iter().map(unbroken_runs);
+            let least = |a: (usize, usize, usize), b: (usize, usize, usize)| {
+                (a.0.min(b.0), a.1.min(b.1), a.2.min(b.2))
+            };
+            runs.reduce(least).unwrap_or_default()
+        }
+        HirKind::Concat(parts) => {
+            let (mut longest, mut start, mut end) = (0, 0, 0);
+            let mut all = true;
+            for part in parts {
+                let (inside, first, last) = unbroken_runs(part);
+                longest = longest.max(inside).max(end + first);
+                let whole = is_unbroken(part);
+                if all {
+                    start += first;
+                }
+                end = if whole { end + last } else { last };
+                all &= whole;
+            }
+            (longest, start, end)
+        }
+    }
+}
+
+/// Whether no match has a blank in it, so that what stands around it goes on through it.
+fn is_unbroken(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => true,
+        HirKind::Literal(literal) => literal.0.iter().all(|byte| *byte > b' '),
+        HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| range.start() > ' '),
+        HirKind::Class(_) => false,
+        HirKind::Capture(capture) => is_unbroken(&capture.sub),
+        HirKind::Repetition(repetition) => is_unbroken(&repetition.sub),
+        HirKind::Alternation(parts) | HirKind::Concat(parts) => parts.iter().all(is_unbroken),
+    }
 }
 
 /// The pattern's factors, the cheapest first. None if nothing is certain to be in every match.
 pub(super) fn required(hir: &Hir) -> Vec<Vec<Literal>> {
-    let factors = factors(hir, Edges::default(), &cheapest_window);
-    let worthwhile =
-        |(index, factor): &(usize, Factor)| *index == 0 || factor.cost <= MAX_FURTHER_COST;
+    let read = |blanks: bool| {
+        let judge = &cheapest_window;
+        factors(hir, Edges::WHOLE, Reading { judge, blanks })
+    };
+    let mut factors = read(false);
+    if factors.is_empty() {
+        factors = read(true);
+    }
+    let worthwhile = |(index, factor): &(usize, Factor)| {
+        *index == 0 || factor.rarity <= MAX_FURTHER_RARITY && factor.literals.len() <= MAX_FURTHER
+    };
     let factors = factors.into_iter().enumerate().filter(worthwhile);
     factors
         .take(MAX_FACTORS)
@@ -69,12 +172,17 @@ pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<Vec<Li
         .iter()
         .map(|keyword| keyword.chars().map(|c| c.to_ascii_lowercase()).collect())
         .collect();
-    let of_keywords = factors(hir, Edges::default(), &|run| {
+    let judge = |run: Run<'_>| {
         lowered
             .iter()
             .filter_map(|keyword| window_with(run, keyword))
             .min_by(|a, b| a.cost.total_cmp(&b.cost))
-    });
+    };
+    let reading = Reading {
+        judge: &judge,
+        blanks: true,
+    };
+    let of_keywords = factors(hir, Edges::WHOLE, reading);
     let first = of_keywords.into_iter().next()?;
     let first = first.literals;
     let further = required(hir).into_iter().filter(|factor| *factor != first);
@@ -95,6 +203,9 @@ pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
     })
 }
 
+/// A class without letters or digits that has more members is not spelled out.
+const MAX_BLANKS: usize = 4;
+
 /// A longer repeated part is looked at once only.
 const MAX_ROUND: usize = 64;
 
@@ -103,6 +214,17 @@ const MAX_ROUND: usize = 64;
 struct Edges {
     before: bool,
     after: bool,
+    /// Whether a match begins with it.
+    first: bool,
+}
+
+impl Edges {
+    /// Of a whole pattern.
+    const WHOLE: Self = Self {
+        before: false,
+        after: false,
+        first: true,
+    };
 }
 
 /// What one character of a pattern can be.
@@ -117,7 +239,10 @@ struct Choice {
 #[derive(Debug, Clone, Copy)]
 struct Run<'r> {
     choices: &'r [Choice],
-    edges: Edges,
+    /// Before each of them, and after the last: whether no word goes on across this place.
+    edges: &'r [bool],
+    /// Whether a match begins with it.
+    first: bool,
 }
 
 /// A part of a pattern, read from front to back.
@@ -130,43 +255,58 @@ enum Item {
     Gap(Vec<Factor>),
 }
 
-type Judge<'a> = &'a dyn Fn(Run<'_>) -> Option<Factor>;
+/// How a pattern is read.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    /// What to make of a run.
+    judge: &'a dyn Fn(Run<'_>) -> Option<Factor>,
+    /// Whether white space is spelled out in all its forms.
+    blanks: bool,
+}
+
+impl Reading<'_> {
+    /// White space in all its forms multiplies the literals around it.
+    fn spells_out(&self, choice: &Choice, class: &Hir) -> bool {
+        self.blanks || choice.chars.len() <= MAX_BLANKS || !starts_at_edge(class)
+    }
+}
 
 /// Every factor, the cheapest first.
-fn factors(hir: &Hir, edges: Edges, judge: Judge<'_>) -> Vec<Factor> {
+fn factors(hir: &Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor> {
     let mut items = Vec::new();
     items.extend(edges.before.then_some(Item::Edge));
-    flatten(hir, edges, judge, &mut items);
-    items.push(if edges.after {
-        Item::Edge
-    } else {
-        Item::Gap(Vec::new())
-    });
+    flatten(hir, edges, reading, &mut items);
+    items.extend(edges.after.then_some(Item::Edge));
+    items.push(Item::Gap(Vec::new()));
     let mut found: Vec<Factor> = Vec::new();
-    let mut run: Vec<Choice> = Vec::new();
-    let mut before = false;
+    let mut choices: Vec<Choice> = Vec::new();
+    let mut at_edge = vec![false];
+    let mut first = edges.first;
     for item in items {
-        let (after, gap) = match item {
+        match item {
             Item::Choice(choice) => {
-                run.push(choice);
-                continue;
+                choices.push(choice);
+                at_edge.push(false);
             }
-            Item::Edge => (true, Vec::new()),
-            Item::Gap(factors) => (false, factors),
-        };
-        found.extend(judge(Run {
-            choices: &run,
-            edges: Edges { before, after },
-        }));
-        found.extend(gap);
-        run.clear();
-        before = after;
+            Item::Edge => at_edge[choices.len()] = true,
+            Item::Gap(factors) => {
+                found.extend((reading.judge)(Run {
+                    choices: &choices,
+                    edges: &at_edge,
+                    first,
+                }));
+                found.extend(factors);
+                choices.clear();
+                at_edge = vec![false];
+                first = false;
+            }
+        }
     }
     found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     found
 }
 
-fn flatten(hir: &Hir, edges: Edges, judge: Judge<'_>, items: &mut Vec<Item>) {
+fn flatten(hir: &Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item>) {
     match hir.kind() {
         HirKind::Empty => {}
         HirKind::Look(look) => items.extend(is_edge(*look).then_some(Item::Edge)),
@@ -180,10 +320,12 @@ fn flatten(hir: &Hir, edges: Edges, judge: Judge<'_>, items: &mut Vec<Item>) {
             Err(_) => items.push(Item::Gap(Vec::new())),
         },
         HirKind::Class(class) => match choice(class) {
-            Some(choice) => items.push(Item::Choice(choice)),
-            None => gap(hir, Vec::new(), items),
+            Some(choice) if reading.spells_out(&choice, hir) => {
+                items.push(Item::Choice(choice));
+            }
+            _ => gap(hir, Vec::new(), items),
         },
-        HirKind::Capture(capture) => flatten(&capture.sub, edges, judge, items),
+        HirKind::Capture(capture) => flatten(&capture.sub, edges, reading, items),
         HirKind::Concat(parts) => {
             for (index, part) in parts.iter().enumerate() {
                 let before = match index.checked_sub(1) {
@@ -194,16 +336,23 @@ fn flatten(hir: &Hir, edges: Edges, judge: Judge<'_>, items: &mut Vec<Item>) {
                     Some(after) => starts_at_edge(after),
                     None => edges.after,
                 };
-                flatten(part, Edges { before, after }, judge, items);
+                let lead = |part: &Hir| part.properties().maximum_len() == Some(0);
+                let first = edges.first && parts[..index].iter().all(lead);
+                let edges = Edges {
+                    before,
+                    after,
+                    first,
+                };
+                flatten(part, edges, reading, items);
             }
         }
         HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
             (0, _) => items.push(Item::Gap(Vec::new())),
-            (1, Some(1)) => flatten(&repetition.sub, edges, judge, items),
+            (1, Some(1)) => flatten(&repetition.sub, edges, reading, items),
             // The first and the last round touch what is around them; between them, anything.
             _ => {
                 let mut round = Vec::new();
-                flatten(&repetition.sub, Edges::default(), judge, &mut round);
+                flatten(&repetition.sub, Edges::default(), reading, &mut round);
                 // Rounds of rounds double each time; the first of them says enough.
                 let last = (round.len() <= MAX_ROUND).then(|| round.clone());
                 items.extend(starts_at_edge(hir).then_some(Item::Edge));
@@ -214,7 +363,9 @@ fn flatten(hir: &Hir, edges: Edges, judge: Judge<'_>, items: &mut Vec<Item>) {
             }
         },
         HirKind::Alternation(branches) => {
-            let branches = branches.iter().map(|branch| factors(branch, edges, judge));
+            let branches = branches
+                .iter()
+                .map(|branch| factors(branch, edges, reading));
             let together = branches.reduce(|all, one| {
                 let pairs = all.into_iter().zip(one);
                 pairs.map(|(all, one)| all.or(one)).collect()
@@ -228,6 +379,7 @@ impl Factor {
     fn or(mut self, other: Self) -> Self {
         self.literals.extend(other.literals);
         self.cost += other.cost;
+        self.rarity += other.rarity;
         self
     }
 }
@@ -309,32 +461,42 @@ fn choice(class: &Class) -> Option<Choice> {
     (!chars.is_empty() && chars.len() <= MAX_VARIANTS).then_some(Choice { chars, exact })
 }
 
-impl Run<'_> {
+impl<'r> Run<'r> {
     /// A part of the run.
-    fn part(&self, start: usize, end: usize) -> Self {
+    fn part(&self, start: usize, end: usize) -> Part<'r> {
         let choices = &self.choices[start..end];
         let of_words = |choice: Option<&Choice>| {
             choice.is_some_and(|choice| choice.chars.iter().all(|c| is_word(*c)))
         };
-        Self {
+        Part {
             choices,
             edges: Edges {
-                before: self.edges.before && start == 0 && of_words(choices.first()),
-                after: self.edges.after && end == self.choices.len() && of_words(choices.last()),
+                before: self.edges[start] && of_words(choices.first()),
+                after: self.edges[end] && of_words(choices.last()),
+                first: self.first && start == 0,
             },
         }
     }
+}
 
+/// A part of a run that may become literals.
+#[derive(Debug, Clone, Copy)]
+struct Part<'r> {
+    choices: &'r [Choice],
+    edges: Edges,
+}
+
+impl Part<'_> {
     /// How much rarer its literals are where words begin and end.
     fn discount(&self) -> f64 {
-        let Edges { before, after } = self.edges;
+        let Edges { before, after, .. } = self.edges;
         let discount = |edge: bool| if edge { AT_BOUNDARY } else { 1.0 };
-        discount(before) * discount(after)
+        discount(before) * discount(after) * if self.edges.first { AT_START } else { 1.0 }
     }
 }
 
 fn cheapest_window(run: Run<'_>) -> Option<Factor> {
-    let mut cheapest: Option<(f64, Run<'_>)> = None;
+    let mut cheapest: Option<(f64, Part<'_>)> = None;
     for start in 0..run.choices.len() {
         for end in worthwhile_ends(run.choices, start) {
             let part = run.part(start, end);
@@ -350,7 +512,7 @@ fn cheapest_window(run: Run<'_>) -> Option<Factor> {
 
 /// What the literals of a run will cost, by its most ordinary one; writing all of them out only to
 /// compare them is what would take the time. `None` if they are too short.
-fn estimate(run: Run<'_>) -> Option<f64> {
+fn estimate(run: Part<'_>) -> Option<f64> {
     let mut literal: SmallVec<[u8; 64]> = SmallVec::new();
     let mut variants = 1;
     let mut shortest = 0;
@@ -402,7 +564,7 @@ fn window_with(run: Run<'_>, keyword: &[char]) -> Option<Factor> {
 }
 
 /// Every text that a run of choices can be, unless there are too many.
-fn expand(run: Run<'_>) -> Option<Factor> {
+fn expand(run: Part<'_>) -> Option<Factor> {
     let letters = |choice: &&Choice| choice.chars.iter().any(char::is_ascii_alphabetic);
     let exact = run
         .choices
@@ -427,32 +589,379 @@ fn expand(run: Run<'_>) -> Option<Factor> {
     }
     texts.sort_unstable();
     texts.dedup();
-    let cost: f64 = texts
-        .iter()
-        .map(|text| literal_cost(text.to_ascii_lowercase().as_bytes()))
-        .sum();
+    let (mut cost, mut rarity) = (0.0, 0.0);
+    for text in &texts {
+        let folded = text.to_ascii_lowercase();
+        cost += literal_cost(folded.as_bytes());
+        rarity += literal_rarity(folded.as_bytes());
+    }
     let literals = texts.into_iter().map(|text| Literal {
         text,
         exact,
         starts_word: run.edges.before,
         ends_word: run.edges.after,
+        first: run.edges.first,
     });
     Some(Factor {
         literals: literals.collect(),
         cost: cost * run.discount(),
+        rarity: rarity * run.discount(),
     })
 }
 
-/// How often the filter must look closer because of a literal, per byte of ordinary text.
+/// How often the filter must look closer because of a literal, per byte of ordinary text, and how much
+/// it crowds the filter.
 fn literal_cost(literal: &[u8]) -> f64 {
+    let crowding = if literal.len() <= WINDOW {
+        CROWDING
+    } else {
+        1.0
+    };
+    literal_rarity(literal) * crowding
+}
+
+/// How often a literal is expected per byte of ordinary text, by its two windows.
+fn literal_rarity(literal: &[u8]) -> f64 {
     if literal.len() < MIN_KEYWORD_BYTES {
         return 0.0;
     }
-    windows(literal)
-        .map(|at| frequency(literal, at))
-        .iter()
-        .sum()
+    let windows = windows(literal).map(|at| frequency(literal, at));
+    let sum = windows.iter().sum::<f64>();
+    // Letters say little of words.
+    let is_common = COMMON.iter().any(|word| contains(word.as_bytes(), literal));
+    if is_common {
+        (sum * 50.0).max(0.002)
+    } else {
+        sum
+    }
 }
+
+fn contains(word: &[u8], part: &[u8]) -> bool {
+    word.windows(part.len()).any(|window| window == part)
+}
+
+/// Words that people use at work all the time, and that attacks are made of too.
+const COMMON: &[&str] = &[
+    "about",
+    "above",
+    "access",
+    "according",
+    "account",
+    "action",
+    "actually",
+    "address",
+    "after",
+    "again",
+    "agree",
+    "allow",
+    "already",
+    "always",
+    "answer",
+    "anything",
+    "application",
+    "approve",
+    "article",
+    "asked",
+    "assigned",
+    "available",
+    "because",
+    "before",
+    "begin",
+    "behind",
+    "being",
+    "below",
+    "between",
+    "change",
+    "check",
+    "clear",
+    "click",
+    "code",
+    "command",
+    "company",
+    "complete",
+    "confirm",
+    "contact",
+    "content",
+    "context",
+    "continue",
+    "correct",
+    "could",
+    "create",
+    "current",
+    "customer",
+    "describe",
+    "design",
+    "designed",
+    "detail",
+    "different",
+    "direct",
+    "discuss",
+    "document",
+    "does",
+    "during",
+    "each",
+    "email",
+    "employee",
+    "ensure",
+    "enter",
+    "even",
+    "every",
+    "everything",
+    "exactly",
+    "example",
+    "execute",
+    "expected",
+    "explain",
+    "false",
+    "file",
+    "final",
+    "find",
+    "first",
+    "follow",
+    "following",
+    "format",
+    "forward",
+    "from",
+    "function",
+    "general",
+    "give",
+    "given",
+    "going",
+    "good",
+    "great",
+    "group",
+    "handle",
+    "have",
+    "help",
+    "here",
+    "however",
+    "important",
+    "include",
+    "including",
+    "information",
+    "inside",
+    "instead",
+    "instruction",
+    "intended",
+    "issue",
+    "keep",
+    "know",
+    "known",
+    "language",
+    "last",
+    "later",
+    "list",
+    "little",
+    "login",
+    "longer",
+    "look",
+    "made",
+    "make",
+    "manager",
+    "many",
+    "maybe",
+    "meeting",
+    "mention",
+    "message",
+    "method",
+    "might",
+    "model",
+    "more",
+    "most",
+    "must",
+    "name",
+    "need",
+    "never",
+    "new",
+    "next",
+    "note",
+    "nothing",
+    "number",
+    "offer",
+    "office",
+    "once",
+    "only",
+    "open",
+    "option",
+    "order",
+    "other",
+    "output",
+    "over",
+    "page",
+    "paragraph",
+    "part",
+    "people",
+    "perform",
+    "person",
+    "place",
+    "plan",
+    "please",
+    "point",
+    "policy",
+    "possible",
+    "present",
+    "previous",
+    "print",
+    "prior",
+    "problem",
+    "process",
+    "product",
+    "program",
+    "project",
+    "provide",
+    "question",
+    "quick",
+    "read",
+    "real",
+    "really",
+    "reason",
+    "receive",
+    "recent",
+    "regarding",
+    "release",
+    "remember",
+    "reply",
+    "report",
+    "request",
+    "require",
+    "required",
+    "response",
+    "result",
+    "return",
+    "review",
+    "right",
+    "role",
+    "rules",
+    "safety",
+    "same",
+    "search",
+    "secret",
+    "section",
+    "security",
+    "send",
+    "sentence",
+    "service",
+    "several",
+    "share",
+    "short",
+    "should",
+    "show",
+    "similar",
+    "simple",
+    "since",
+    "some",
+    "someone",
+    "something",
+    "special",
+    "specific",
+    "start",
+    "state",
+    "step",
+    "still",
+    "stop",
+    "story",
+    "such",
+    "suggest",
+    "summarise",
+    "summarize",
+    "summary",
+    "support",
+    "sure",
+    "system",
+    "table",
+    "take",
+    "task",
+    "team",
+    "tell",
+    "test",
+    "text",
+    "than",
+    "thank",
+    "that",
+    "their",
+    "them",
+    "then",
+    "there",
+    "these",
+    "they",
+    "thing",
+    "think",
+    "this",
+    "through",
+    "time",
+    "title",
+    "today",
+    "together",
+    "tool",
+    "total",
+    "translate",
+    "true",
+    "under",
+    "understand",
+    "until",
+    "update",
+    "user",
+    "using",
+    "value",
+    "version",
+    "very",
+    "visit",
+    "want",
+    "website",
+    "week",
+    "well",
+    "were",
+    "what",
+    "when",
+    "where",
+    "which",
+    "while",
+    "will",
+    "with",
+    "within",
+    "without",
+    "word",
+    "work",
+    "would",
+    "write",
+    "written",
+    "year",
+    "your",
+    "and",
+    "for",
+    "are",
+    "not",
+    "you",
+    "all",
+    "any",
+    "can",
+    "her",
+    "was",
+    "one",
+    "our",
+    "out",
+    "day",
+    "get",
+    "has",
+    "him",
+    "his",
+    "how",
+    "its",
+    "may",
+    "now",
+    "old",
+    "see",
+    "two",
+    "way",
+    "who",
+    "did",
+    "let",
+    "put",
+    "say",
+    "she",
+    "too",
+    "use",
+];
 
 /// How often this window of a literal is expected per byte of ordinary text.
 fn frequency(literal: &[u8], offset: i32) -> f64 {

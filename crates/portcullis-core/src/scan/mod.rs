@@ -206,38 +206,56 @@ impl ScannerBuilder {
         properties.minimum_len().unwrap_or(0)
     }
 
-    /// Compiles the filter.
+    /// Compiles the filters.
     pub fn build(self) -> Scanner {
         let (mut unfiltered, mut required) = (Vec::new(), Vec::new());
         // The first factor of a pattern has the pattern's number; further ones come after those of all.
         let mut further = Vec::new();
-        let mut more: Vec<&[Literal]> = Vec::new();
+        let mut factors = self.patterns.len();
+        let mut literals: Vec<(usize, u16, &Literal)> = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
             let id = PatternId(index as u16);
             if pattern.is_unfiltered() {
                 unfiltered.push(id);
             }
             required.extend(pattern.requirement().map(|requirement| (requirement, id)));
-            let start = (self.patterns.len() + more.len()) as u16;
-            if reach(pattern) == Reach::Near {
-                more.extend(pattern.factors().iter().skip(1).map(Vec::as_slice));
+            let start = factors as u16;
+            for (order, factor) in pattern.factors().iter().enumerate() {
+                let number = match order {
+                    0 => id.0,
+                    _ if !matches!(reach(pattern), Reach::Near(_)) => break,
+                    _ => {
+                        factors += 1;
+                        factors as u16 - 1
+                    }
+                };
+                literals.extend(factor.iter().map(|literal| (index, number, literal)));
             }
-            further.push(start..(self.patterns.len() + more.len()) as u16);
+            further.push(start..factors as u16);
         }
-        let firsts: Vec<&[Literal]> = self
-            .patterns
-            .iter()
-            .map(|pattern| pattern.factors().first().map_or(&[][..], Vec::as_slice))
-            .collect();
-        let filter = LiteralFilter::new(firsts.iter().chain(&more).copied());
+        let filters = std::array::from_fn(|stage| {
+            let wanted = |index: usize| match EventType::STANDARD.get(stage) {
+                Some(event_type) => self.events[index].contains(event_type),
+                None => true,
+            };
+            let of_stage = || literals.iter().filter(|(index, _, _)| wanted(*index));
+            let of_stage = |ascii: bool| {
+                of_stage()
+                    .filter(move |(_, _, literal)| literal.text.is_ascii() == ascii)
+                    .map(|(_, number, literal)| (*number, *literal))
+            };
+            StageFilter {
+                ascii: LiteralFilter::new(of_stage(true)),
+                other: LiteralFilter::new(of_stage(false)),
+            }
+        });
         let requirements = required
             .iter()
             .fold(Features::default(), |all, (one, _): &(Requirement, _)| {
                 all.union(one.feature())
             });
         Scanner {
-            filter,
-            factors: self.patterns.len() + more.len(),
+            filters,
             further,
             patterns: self.patterns,
             events: self.events,
@@ -248,14 +266,62 @@ impl ScannerBuilder {
     }
 }
 
-/// A text is looked at in blocks of so many bytes.
+/// The literals of the patterns that one stage is searched for.
+#[derive(Debug)]
+struct StageFilter {
+    ascii: LiteralFilter,
+    /// Literals that only a text that is not all ASCII can have.
+    other: LiteralFilter,
+}
+
+impl StageFilter {
+    fn scan(
+        &self,
+        text: &[u8],
+        part: Range<usize>,
+        ascii: bool,
+        mut found: impl FnMut(u16, usize, bool),
+    ) {
+        self.ascii.scan(text, part.clone(), &mut found);
+        if !ascii {
+            self.other.scan(text, part, found);
+        }
+    }
+}
+
+/// The stages that have a filter of their own, and one for all others.
+const STAGES: usize = EventType::STANDARD.len() + 1;
+
+fn stage(event_type: &EventType) -> usize {
+    let standard = EventType::STANDARD
+        .iter()
+        .position(|known| known == event_type);
+    standard.unwrap_or(STAGES - 1)
+}
+
+/// A long text is looked at in parts of so many bytes.
+const STEP: usize = 32 << 10;
+
+/// What a match requires is looked for in parts of so many bytes.
 const BLOCK: usize = 1 << 10;
+
+/// Matches up to this long have all their literals looked for.
+const NEAR: usize = 4 << 10;
+
+/// A literal in a text.
+#[derive(Debug, Clone, Copy)]
+struct Hit {
+    factor: u16,
+    at: usize,
+    /// Whether a match begins with it.
+    first: bool,
+}
 
 /// How far the literals of a match can be from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// In two neighbouring blocks at most.
-    Near,
+    /// So many bytes, and not far.
+    Near(usize),
     /// So many bytes.
     Far(usize),
     /// Anywhere.
@@ -264,7 +330,7 @@ enum Reach {
 
 fn reach(pattern: &Pattern) -> Reach {
     match pattern.max_len() {
-        Some(max) if max < BLOCK => Reach::Near,
+        Some(max) if max <= NEAR => Reach::Near(max),
         Some(max) => Reach::Far(max),
         None => Reach::Anywhere,
     }
@@ -273,9 +339,7 @@ fn reach(pattern: &Pattern) -> Reach {
 /// All patterns of a policy, ready to be searched for at once.
 #[derive(Debug)]
 pub struct Scanner {
-    filter: LiteralFilter,
-    /// How many factors all patterns have.
-    factors: usize,
+    filters: [StageFilter; STAGES],
     /// The further factors of each pattern.
     further: Vec<Range<u16>>,
     patterns: Vec<Arc<Pattern>>,
@@ -328,84 +392,116 @@ impl Scanner {
         features: Features,
         event_type: &EventType,
     ) -> Candidates {
+        let wanted = |id: PatternId| self.events[usize::from(id.0)].contains(event_type);
         let mut candidates = Candidates::none(self.patterns.len());
-        let mut look = |text: &str, features: Features, block: usize, seen: &Bits| {
-            self.announce(text, features, block, seen, event_type, &mut candidates);
-        };
-        let bytes = text.as_bytes();
-        let mut seen = Bits::none(self.factors);
-        if bytes.len() <= 2 * BLOCK {
-            let found = |factor| seen.insert(factor);
-            self.filter.scan(bytes, 0..bytes.len(), found);
-            look(text, features, 0, &seen);
+        for id in self.unfiltered.iter().filter(|id| wanted(**id)) {
+            candidates.note(*id, 0..text.len());
+        }
+        if features.intersects(self.requirements) {
+            self.look_for_requirements(text, features, &mut |id, region| {
+                if wanted(id) {
+                    candidates.note(id, region);
+                }
+            });
+        }
+        let ascii = if self.uses_features() {
+            !features.contains(Features::NON_ASCII)
         } else {
-            let mut before = Bits::none(self.factors);
-            for block in 0..bytes.len().div_ceil(BLOCK) {
-                let part = block * BLOCK..bytes.len().min((block + 1) * BLOCK);
-                let found = |factor| seen.insert(factor);
-                self.filter.scan(bytes, part.clone(), found);
-                let here = if features.intersects(self.requirements) {
-                    let from = text.floor_char_boundary(part.start.saturating_sub(BLOCK));
-                    Features::of(&text[from..text.ceil_char_boundary(part.end)])
-                } else {
-                    Features::default()
-                };
-                before.union(&seen);
-                look(text, here, block, &before);
-                std::mem::swap(&mut before, &mut seen);
-                seen.clear();
+            text.is_ascii()
+        };
+        let filter = &self.filters[stage(event_type)];
+        let mut hits: SmallVec<[Hit; 64]> = SmallVec::new();
+        let bytes = text.as_bytes();
+        for start in (0..bytes.len()).step_by(STEP) {
+            let part = start..bytes.len().min(start + STEP);
+            let last = part.end == bytes.len();
+            filter.scan(bytes, part.clone(), ascii, |factor, at, first| {
+                hits.push(Hit { factor, at, first });
+            });
+            hits.sort_unstable_by_key(|hit| hit.at);
+            // What is near the end may have its neighbours in the next part.
+            let settled = if last { usize::MAX } else { part.end - NEAR };
+            for hit in hits
+                .iter()
+                .filter(|hit| hit.at < settled && hit.at + NEAR >= start)
+            {
+                self.announce(text, *hit, &hits, &mut |id, region| {
+                    if wanted(id) {
+                        candidates.note(id, region);
+                    }
+                });
+            }
+            if !last {
+                hits.retain(|hit| hit.at + 2 * NEAR >= part.end);
             }
         }
-        candidates.everywhere(&self.unfiltered, text.len(), |id| {
-            self.events[usize::from(id.0)].contains(event_type)
-        });
-        candidates
+        candidates.in_order()
     }
 
-    /// Notes the patterns that what was seen in a block and the one before it announces, and where
-    /// their matches can begin.
+    /// Notes the pattern that a literal announces together with others around it, and where its match
+    /// can begin.
     fn announce(
         &self,
         text: &str,
-        features: Features,
-        block: usize,
-        seen: &Bits,
-        event_type: &EventType,
-        candidates: &mut Candidates,
+        hit: Hit,
+        hits: &[Hit],
+        note: &mut dyn FnMut(PatternId, Range<usize>),
     ) {
-        let short = text.len() <= 2 * BLOCK;
-        let mut note = |id: PatternId| {
-            let index = usize::from(id.0);
-            if !self.events[index].contains(event_type) {
-                return;
-            }
-            let end = ((block + 1) * BLOCK).min(text.len());
-            let start = match reach(&self.patterns[index]) {
-                _ if short => 0,
-                Reach::Near => block.saturating_sub(1) * BLOCK,
-                Reach::Far(max) => (block * BLOCK).saturating_sub(max + BLOCK),
-                Reach::Anywhere => 0,
-            };
-            let end = if short { text.len() } else { end };
-            candidates.note(
-                id,
-                text.floor_char_boundary(start)..text.ceil_char_boundary(end),
-            );
+        let index = usize::from(hit.factor);
+        let Some(pattern) = self.patterns.get(index) else {
+            return;
         };
-        for id in seen.iter(self.patterns.len()) {
-            if self.further[usize::from(id)]
-                .clone()
-                .all(|further| seen.contains(further))
-            {
-                note(PatternId(id));
+        let before = match reach(pattern) {
+            Reach::Near(max) => {
+                let mut further = self.further[index].clone();
+                let near = if further.is_empty() {
+                    &[][..]
+                } else {
+                    let from = hits.partition_point(|other| other.at + max < hit.at);
+                    let to = hits.partition_point(|other| other.at <= hit.at + max);
+                    &hits[from..to]
+                };
+                if !further.all(|factor| near.iter().any(|other| other.factor == factor)) {
+                    return;
+                }
+                max
             }
-        }
-        if features.intersects(self.requirements) {
+            Reach::Far(max) => max,
+            Reach::Anywhere => return note(PatternId(hit.factor), 0..text.len()),
+        };
+        let before = if hit.first { 0 } else { before };
+        let start = text.floor_char_boundary(hit.at.saturating_sub(before));
+        note(PatternId(hit.factor), start..hit.at + 1);
+    }
+
+    /// Notes the patterns whose requirements a part of the text may meet.
+    fn look_for_requirements(
+        &self,
+        text: &str,
+        features: Features,
+        note: &mut dyn FnMut(PatternId, Range<usize>),
+    ) {
+        let mut look = |features: Features, region: Range<usize>| {
             for (requirement, id) in &self.required {
                 if features.contains(requirement.feature()) {
-                    note(*id);
+                    let region = match reach(&self.patterns[usize::from(id.0)]) {
+                        Reach::Near(max) if max <= BLOCK => region.clone(),
+                        Reach::Near(max) | Reach::Far(max) => {
+                            region.start.saturating_sub(max)..region.end
+                        }
+                        Reach::Anywhere => 0..text.len(),
+                    };
+                    note(*id, text.floor_char_boundary(region.start)..region.end);
                 }
             }
+        };
+        if text.len() <= 2 * BLOCK {
+            return look(features, 0..text.len());
+        }
+        for start in (0..text.len()).step_by(BLOCK) {
+            let from = text.floor_char_boundary(start.saturating_sub(BLOCK));
+            let to = text.ceil_char_boundary(text.len().min(start + BLOCK));
+            look(Features::of(&text[from..to]), from..to);
         }
     }
 
@@ -475,28 +571,36 @@ impl Candidates {
     }
 
     fn note(&mut self, id: PatternId, region: Range<usize>) {
-        if self.patterns.contains(id.0) {
-            let known = self
-                .regions
-                .iter_mut()
-                .rev()
-                .find(|(known, _)| *known == id);
-            if let Some((_, known)) = known
-                && region.start <= known.end
+        self.patterns.insert(id.0);
+        match self.regions.last_mut() {
+            Some((last, known))
+                if *last == id && known.start <= region.start && region.start <= known.end =>
             {
                 known.end = known.end.max(region.end);
-                return;
             }
+            _ => self.regions.push((id, region)),
         }
-        self.patterns.insert(id.0);
-        self.regions.push((id, region));
     }
 
-    fn everywhere(&mut self, ids: &[PatternId], len: usize, wanted: impl Fn(&PatternId) -> bool) {
-        for id in ids.iter().filter(|id| wanted(id)) {
-            self.patterns.insert(id.0);
-            self.regions.push((*id, 0..len));
+    /// Sorts the regions, and joins those of a pattern that overlap.
+    fn in_order(mut self) -> Self {
+        if self.regions.len() > 1 {
+            self.regions
+                .sort_unstable_by_key(|(id, region)| (*id, region.start));
+            self.regions.dedup_by(|(id, next), (known, region)| {
+                let joined = id == known && next.start <= region.end;
+                if joined {
+                    region.end = region.end.max(next.end);
+                }
+                joined
+            });
         }
+        self
+    }
+
+    /// The patterns that may match, in order, perhaps more than once.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PatternId> {
+        self.regions.iter().map(|(id, _)| *id)
     }
 
     /// Whether this pattern may match.
@@ -519,7 +623,7 @@ impl Candidates {
 
 /// A set of small numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bits(SmallVec<[u64; 32]>);
+struct Bits(SmallVec<[u64; 16]>);
 
 impl Bits {
     fn none(len: usize) -> Self {
@@ -534,31 +638,6 @@ impl Bits {
     #[inline]
     fn contains(&self, number: u16) -> bool {
         self.0[usize::from(number / 64)] & (1 << (number % 64)) != 0
-    }
-
-    fn union(&mut self, other: &Self) {
-        for (word, other) in self.0.iter_mut().zip(&other.0) {
-            *word |= other;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.0.fill(0);
-    }
-
-    /// The members below a limit.
-    fn iter(&self, below: usize) -> impl Iterator<Item = u16> {
-        let words = self.0.iter().enumerate().take(below.div_ceil(64));
-        words
-            .flat_map(|(index, word)| {
-                let mut rest = *word;
-                std::iter::from_fn(move || {
-                    let bit = (rest != 0).then(|| rest.trailing_zeros())?;
-                    rest &= rest - 1;
-                    Some((index * 64) as u16 + bit as u16)
-                })
-            })
-            .take_while(move |number| usize::from(*number) < below)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
-use regex_automata::{Input, meta};
+use regex_automata::{Anchored, Input, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::literals::{self, Literal};
@@ -60,6 +60,8 @@ pub(super) struct Pattern {
     ignore_case: bool,
     unspaced: bool,
     keywords: Vec<String>,
+    /// As it was asked for.
+    asked: Option<Requirement>,
     requires: Option<Requirement>,
     checks: Vec<Check>,
     hir: Hir,
@@ -115,12 +117,24 @@ impl Pattern {
             literals::from_keywords(&hir, spec.keywords)
                 .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
         };
+        // A long token without a telling prefix is better announced by its length.
+        let long = literals::unbroken(&hir) >= Requirement::LONG;
+        let crowded = |factors: &[Vec<Literal>]| match factors.first() {
+            Some(first) => literals::crowd(first),
+            None => true,
+        };
+        let (factors, requires) = if long && spec.requires.is_none() && crowded(&factors) {
+            (Vec::new(), Some(Requirement::Long))
+        } else {
+            (factors, spec.requires)
+        };
         let mut pattern = Self {
             source: spec.regex.to_owned(),
             ignore_case: spec.ignore_case,
             unspaced: spec.unspaced,
             keywords: spec.keywords.to_vec(),
-            requires: spec.requires,
+            asked: spec.requires,
+            requires,
             checks: spec.checks.to_vec(),
             confirms_locally: confirms_locally(&hir),
             hir,
@@ -160,7 +174,7 @@ impl Pattern {
             && self.unspaced == spec.unspaced
             && self.ignore_case == spec.ignore_case
             && self.keywords == spec.keywords
-            && self.requires == spec.requires
+            && self.asked == spec.requires
             && self.checks == spec.checks
     }
 
@@ -225,13 +239,23 @@ impl Pattern {
             None => text.len(),
         };
         if let Some(screen) = &compiled.screen
+            && window.len() > 1
             && !screen.is_match(Input::new(text).range(window.start..end))
         {
             return;
         }
         let mut at = window.start;
         let mut count = 0;
-        while let Some(one) = compiled.regex.find(Input::new(text).range(at..end)) {
+        // Where only one beginning is possible, the search ends as soon as that is none.
+        let anchored = if window.len() == 1 {
+            Anchored::Yes
+        } else {
+            Anchored::No
+        };
+        while let Some(one) = compiled
+            .regex
+            .find(Input::new(text).range(at..end).anchored(anchored))
+        {
             if one.start() >= window.end {
                 return;
             }

@@ -23,11 +23,22 @@ pub enum Requirement {
     Dotted,
     /// Two colons within 33 bytes.
     Colons,
+    /// 31 bytes without white space or a control character.
+    Long,
 }
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::At, Self::Digits, Self::Dotted, Self::Colons];
+    pub const ALL: [Self; 5] = [
+        Self::At,
+        Self::Digits,
+        Self::Dotted,
+        Self::Colons,
+        Self::Long,
+    ];
+
+    /// The length of what is long.
+    pub(super) const LONG: usize = 31;
 
     /// The name in data files.
     pub const fn as_str(self) -> &'static str {
@@ -36,6 +47,7 @@ impl Requirement {
             Self::Digits => "digits",
             Self::Dotted => "dotted",
             Self::Colons => "colons",
+            Self::Long => "long",
         }
     }
 
@@ -46,6 +58,7 @@ impl Requirement {
             Self::Digits => Features::DIGITS,
             Self::Dotted => Features::DOTTED,
             Self::Colons => Features::COLONS,
+            Self::Long => Features::LONG_RUN,
         }
     }
 
@@ -57,6 +70,9 @@ impl Requirement {
         };
         match self {
             Self::At => bytes.contains(&b'@'),
+            Self::Long => bytes
+                .split(|byte| *byte <= b' ')
+                .any(|run| run.len() >= Self::LONG),
             Self::Digits => within(|span| digits(span) >= 7),
             Self::Dotted => within(|span| {
                 digits(span) >= 4 && span.iter().filter(|byte| **byte == b'.').nth(2).is_some()
