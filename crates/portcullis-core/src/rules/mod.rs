@@ -5,6 +5,7 @@
 //! behind a deadline of its own, because nobody can promise that it returns.
 
 mod arguments;
+mod attacks;
 mod blocked_domains;
 mod entities;
 mod expression;
@@ -18,16 +19,18 @@ mod secret_redaction;
 mod sequence;
 mod shell_obfuscation;
 mod tool_allowlist;
+mod tool_definitions;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::Serialize;
 
+pub use attacks::AttackPattern;
 pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
-pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use injection_patterns::InjectionPatterns;
 pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
 pub use private_network::PrivateNetwork;
 pub use response::Response;
@@ -37,6 +40,7 @@ pub use secret_redaction::SecretRedaction;
 pub use sequence::Sequence;
 pub use shell_obfuscation::ShellObfuscation;
 pub use tool_allowlist::ToolAllowlist;
+pub use tool_definitions::ToolDefinitions;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
@@ -358,6 +362,7 @@ pub const BUILT_IN: &[RuleSpec] = &[
     BlockedDomains::SPEC,
     SecretEgress::SPEC,
     ShellObfuscation::SPEC,
+    ToolDefinitions::SPEC,
     Sequence::SPEC,
     Expression::SPEC,
 ];
@@ -399,6 +404,8 @@ pub enum RuleSettings {
     SecretEgress(SecretEgress),
     /// `shell-obfuscation`
     ShellObfuscation(ShellObfuscation),
+    /// `tool-definitions`
+    ToolDefinitions(ToolDefinitions),
     /// `sequence`
     Sequence(Sequence),
     /// `expression`
@@ -492,6 +499,7 @@ impl RuleSettings {
             Self::BlockedDomains(_) => &BlockedDomains::SPEC,
             Self::SecretEgress(_) => &SecretEgress::SPEC,
             Self::ShellObfuscation(_) => &ShellObfuscation::SPEC,
+            Self::ToolDefinitions(_) => &ToolDefinitions::SPEC,
             Self::Sequence(_) => &Sequence::SPEC,
             Self::Expression(_) => &Expression::SPEC,
         }
@@ -509,6 +517,7 @@ impl RuleSettings {
             Self::BlockedDomains(settings) => settings.compile(compiler),
             Self::SecretEgress(settings) => settings.compile(compiler),
             Self::ShellObfuscation(settings) => settings.compile(compiler),
+            Self::ToolDefinitions(settings) => settings.compile(compiler),
             Self::Sequence(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
         }
@@ -589,6 +598,10 @@ mod tests {
             (
                 RuleSettings::ShellObfuscation(ShellObfuscation::default()),
                 "shell-obfuscation",
+            ),
+            (
+                RuleSettings::ToolDefinitions(ToolDefinitions::default()),
+                "tool-definitions",
             ),
             (
                 RuleSettings::Expression(Expression::new("true")),
