@@ -41,12 +41,12 @@ const PREFIX: &str = "sha256:";
 /// `tools` and `functions`, both, and of one with a name, that too.
 pub fn of(listing: &Value) -> Vec<Definition<'_>> {
     let mut found = Vec::new();
-    collect(listing, String::new(), false, &mut found);
+    collect(listing, "", false, &mut found);
     found
 }
 
 /// A definition `inside` another is not looked into, so that no part is in more than two.
-fn collect<'v>(value: &'v Value, pointer: String, inside: bool, found: &mut Vec<Definition<'v>>) {
+fn collect<'v>(value: &'v Value, pointer: &str, inside: bool, found: &mut Vec<Definition<'v>>) {
     const WRAPPERS: [&str; 5] = [
         "result",
         "tools",
@@ -55,14 +55,14 @@ fn collect<'v>(value: &'v Value, pointer: String, inside: bool, found: &mut Vec<
         "function_declarations",
     ];
     let below = |step: &str| {
-        let mut below = pointer.clone();
+        let mut below = pointer.to_owned();
         push_pointer(&mut below, step);
         below
     };
     match value {
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                collect(item, below(&index.to_string()), inside, found);
+                collect(item, &below(&index.to_string()), inside, found);
             }
         }
         Value::Object(members) => {
@@ -71,7 +71,7 @@ fn collect<'v>(value: &'v Value, pointer: String, inside: bool, found: &mut Vec<
                 found.push(Definition {
                     name,
                     value,
-                    pointer: pointer.clone(),
+                    pointer: pointer.to_owned(),
                 });
             }
             if name.is_some() && inside {
@@ -79,7 +79,7 @@ fn collect<'v>(value: &'v Value, pointer: String, inside: bool, found: &mut Vec<
             }
             for wrapper in WRAPPERS {
                 if let Some(inner) = members.get(wrapper) {
-                    collect(inner, below(wrapper), inside || name.is_some(), found);
+                    collect(inner, &below(wrapper), inside || name.is_some(), found);
                 }
             }
         }

@@ -245,10 +245,11 @@ impl CompiledDefinitions {
             .collect();
         found.sort_by_key(|(response, _)| *response);
         let (response, first) = found.first()?;
-        let mut reason = first.reason(definitions);
-        if found.len() > 1 {
-            reason.push_str(&format!(" (and {} more)", found.len() - 1));
-        }
+        let reason = first.reason(definitions);
+        let reason = match found.len() - 1 {
+            0 => reason,
+            more => format!("{reason} (and {more} more)"),
+        };
         let mut decision = response.decide(Finding {
             rule: self.id.clone(),
             error_code: first.kind.error_code(),
