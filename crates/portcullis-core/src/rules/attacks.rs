@@ -135,7 +135,7 @@ impl Attacks {
             for (id, index) in patterns {
                 let pattern = &self.compiled[*index];
                 if candidates.contains(*id) && pattern.judges(event_type) {
-                    scanner.find_all(*id, text, 0..text.len(), |range| {
+                    scanner.find_all(*id, text, &candidates, 0..text.len(), |range| {
                         signs.push(Sign {
                             place,
                             range: view.original(range),
