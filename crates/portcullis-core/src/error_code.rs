@@ -50,6 +50,10 @@ error_codes! {
     EgressSecret = "EGRESS_SECRET", retryable: true;
     /// A command hides what it does.
     ShellObfuscation = "SHELL_OBFUSCATION", retryable: true;
+    /// A tool's definition speaks to the model: it gives orders, or hides characters.
+    ToolDefinitionPoisoned = "TOOL_DEFINITION_POISONED", retryable: false;
+    /// A tool's definition is not the one that was reviewed: it has changed, it is new, it is there twice, or there is none.
+    ToolDefinitionChanged = "TOOL_DEFINITION_CHANGED", retryable: false;
     /// The text tries to override the agent's instructions.
     JailbreakOverride = "JAILBREAK_JB_OVERRIDE", retryable: false;
     /// The text tries to extract the system prompt.

@@ -59,7 +59,7 @@ impl Parts {
     pub const TOOL_NAME: Self = Self(2);
     /// `tool_args`
     pub const TOOL_ARGS: Self = Self(4);
-    /// `payload.result` of a tool's answer
+    /// `payload.result` of a tool's answer, or of a listing of tools
     pub const RESULT: Self = Self(8);
     /// The rest of `payload`
     pub const PAYLOAD: Self = Self(16);

@@ -25,6 +25,8 @@ pub enum EventType {
     ToolCallResult,
     /// The model streams a piece of its answer.
     LlmStreamChunk,
+    /// Tools are about to be offered to the model. RFC-001 has no name for it.
+    ToolDefinitions,
     /// A stage of the embedder's own.
     Other(Box<str>),
 }
@@ -38,6 +40,20 @@ impl EventType {
         Self::LlmStreamChunk,
     ];
 
+    /// Every stage that has a name here.
+    pub const NAMED: [Self; 5] = [
+        Self::LlmBefore,
+        Self::ToolCallStart,
+        Self::ToolCallResult,
+        Self::LlmStreamChunk,
+        Self::ToolDefinitions,
+    ];
+
+    /// Whether `payload.result` is the structured part of such an event, and not `tool_args`.
+    pub fn has_result(&self) -> bool {
+        matches!(self, Self::ToolCallResult | Self::ToolDefinitions)
+    }
+
     /// The wire name.
     pub fn as_str(&self) -> &str {
         match self {
@@ -45,6 +61,7 @@ impl EventType {
             Self::ToolCallStart => "tool_call_start",
             Self::ToolCallResult => "tool_call_result",
             Self::LlmStreamChunk => "llm_stream_chunk",
+            Self::ToolDefinitions => "tool_definitions",
             Self::Other(name) => name,
         }
     }
@@ -52,9 +69,9 @@ impl EventType {
 
 impl From<&str> for EventType {
     fn from(name: &str) -> Self {
-        Self::STANDARD
+        Self::NAMED
             .into_iter()
-            .find(|standard| standard.as_str() == name)
+            .find(|known| known.as_str() == name)
             .unwrap_or_else(|| Self::Other(name.into()))
     }
 }
@@ -95,7 +112,8 @@ pub struct Event {
     pub tool_name: Option<String>,
     /// With what arguments.
     pub tool_args: Option<Map<String, Value>>,
-    /// Everything else. Unknown event fields land here. `result` is the tool's structured result.
+    /// Everything else. Unknown event fields land here. `result` is the tool's structured result, or
+    /// the listing of tools.
     pub payload: Map<String, Value>,
     /// Seconds since the epoch.
     pub timestamp: Option<f64>,
@@ -157,15 +175,25 @@ impl Event {
         }
     }
 
+    /// Tools about to be offered to the model: MCP's `tools/list`, a list of functions, or an A2A agent
+    /// card.
+    pub fn tool_definitions(run_id: impl Into<String>, listing: Value) -> Self {
+        Self {
+            payload: Map::from_iter([("result".to_owned(), listing)]),
+            ..Self::new(EventType::ToolDefinitions, run_id)
+        }
+    }
+
     /// The text, or nothing.
     pub fn text(&self) -> &str {
         self.text_content.as_deref().unwrap_or_default()
     }
 
     /// The part of the event that JSON Pointers in redactions refer to: the structured result
-    /// (`payload.result`) of a tool's answer, the tool's arguments otherwise.
+    /// (`payload.result`) of a tool's answer, the listing of tools (there too), the tool's arguments
+    /// otherwise.
     pub fn structured(&self) -> Option<Structured<'_>> {
-        if self.event_type == EventType::ToolCallResult {
+        if self.event_type.has_result() {
             let result = self.payload.get("result")?;
             return Some(Structured::Result(result));
         }
@@ -178,7 +206,7 @@ impl Event {
 pub enum Structured<'e> {
     /// The arguments of a tool that is about to run.
     ToolArgs(&'e Map<String, Value>),
-    /// `payload.result` of a tool's answer.
+    /// `payload.result` of a tool's answer or of a listing of tools.
     Result(&'e Value),
 }
 

@@ -337,6 +337,7 @@ impl RuleEntry {
                         | RuleSettings::InjectionPatterns(_)
                         | RuleSettings::SecretEgress(_)
                         | RuleSettings::ShellObfuscation(_)
+                        | RuleSettings::ToolDefinitions(_)
                 );
                 CompiledRule {
                     id: self.id.clone(),
@@ -651,10 +652,15 @@ impl CompiledRule {
 
     /// The parts of this event that it looks at. The scan takes in one structured part only.
     pub fn reads(&self, event: &Event) -> Parts {
-        match event.event_type {
-            _ if !self.scans => self.reads,
-            EventType::ToolCallResult => self.reads.among(Parts::TEXT.and(Parts::RESULT)),
-            _ => self.reads.among(Parts::TEXT.and(Parts::TOOL_ARGS)),
+        let structured = if event.event_type.has_result() {
+            Parts::RESULT
+        } else {
+            Parts::TOOL_ARGS
+        };
+        if self.scans {
+            self.reads.among(Parts::TEXT.and(structured))
+        } else {
+            self.reads
         }
     }
 

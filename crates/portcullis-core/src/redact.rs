@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Map, Value};
 
 use crate::decision::RedactionSpec;
-use crate::event::{Event, EventType};
+use crate::event::Event;
 
 /// A redaction that names a place the event does not have. What cannot be redacted must not pass.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -207,7 +207,7 @@ fn not_found(path: &str) -> RedactError {
 }
 
 fn structured_at<'e>(event: &'e Event, pointer: &str) -> Option<&'e Value> {
-    if event.event_type == EventType::ToolCallResult {
+    if event.event_type.has_result() {
         return event.payload.get("result")?.pointer(pointer);
     }
     let (first, rest) = split_first(pointer)?;
@@ -215,7 +215,7 @@ fn structured_at<'e>(event: &'e Event, pointer: &str) -> Option<&'e Value> {
 }
 
 fn structured_mut<'e>(event: &'e mut Event, pointer: &str) -> Option<&'e mut Value> {
-    if event.event_type == EventType::ToolCallResult {
+    if event.event_type.has_result() {
         return event.payload.get_mut("result")?.pointer_mut(pointer);
     }
     let (first, rest) = split_first(pointer)?;
@@ -231,12 +231,11 @@ fn rename<'p>(
     let pointer = path.strip_prefix('#')?;
     let (parent, member) = pointer.rsplit_once('/')?;
     let member = unescape(member);
-    let object: &mut Map<String, Value> =
-        if parent.is_empty() && event.event_type != EventType::ToolCallResult {
-            event.tool_args.as_mut()?
-        } else {
-            structured_mut(event, parent)?.as_object_mut()?
-        };
+    let object: &mut Map<String, Value> = if parent.is_empty() && !event.event_type.has_result() {
+        event.tool_args.as_mut()?
+    } else {
+        structured_mut(event, parent)?.as_object_mut()?
+    };
     let value = object.remove(&member)?;
     let redacted = apply(&member, specs).into_owned();
     // Members can be redacted to the same name; none may swallow another. Counting on from the
@@ -264,6 +263,7 @@ fn unescape(member: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EventType;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::{Context, Event, EventType, SchemaVersion};
+use crate::event::{Context, Event, SchemaVersion};
 
 /// How much harm a tool can do.
 #[derive(
@@ -212,7 +212,7 @@ impl<'a> ContextSnapshot<'a> {
         };
         Self {
             user_text: Cow::Borrowed(event.text()),
-            primary_source: if event.event_type == EventType::ToolCallResult {
+            primary_source: if event.event_type.has_result() {
                 TrustBoundary::ToolOutput
             } else {
                 TrustBoundary::User

@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Look up the built-in rules and detectors.
     #[command(subcommand)]
     Rule(RuleCommand),
+    /// Check and pin the definitions of tools that somebody else wrote.
+    #[command(subcommand)]
+    Tools(ToolsCommand),
     /// Print a completion script for your shell.
     Completions(CompletionsArgs),
 }
@@ -61,6 +64,14 @@ pub(crate) enum RuleCommand {
     List(RuleListArgs),
     /// Print a rule's reference page, or what a detector looks for.
     Explain(RuleExplainArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Write down the digest of each definition, once somebody has reviewed them.
+    Pin(PinArgs),
+    /// Look for orders to the model, hidden characters and changes since the review.
+    Check(CheckArgs),
 }
 
 /// How to print.
@@ -302,6 +313,43 @@ pub(crate) struct RuleExplainArgs {
     /// The rule, or a detector: its id, or KIND/ID, FAMILY/ID or KIND/FAMILY/ID.
     pub(crate) id: String,
     /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The listing is what MCP's tools/list answers, a list of functions, or an A2A agent \
+                  card. The pins go under `config` of the rule tool-definitions, or into a file for \
+                  `portcullis tools check --pins`. Findings are named on standard error.\n\n\
+                  Examples:\n  \
+                  portcullis tools pin tools.json > pins.yaml\n  \
+                  curl -s https://agent.example/.well-known/agent-card.json | portcullis tools pin"
+)]
+pub(crate) struct PinArgs {
+    /// The listing, as JSON; `-` or nothing for standard input.
+    pub(crate) listing: Option<PathBuf>,
+    /// YAML, or JSON.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Judges as the rule tool-definitions does. Exit codes: 0 nothing found, 1 findings, \
+                  2 wrong usage or no JSON.\n\n\
+                  Examples:\n  \
+                  portcullis tools check tools.json\n  \
+                  portcullis tools check --pins pins.yaml tools.json\n  \
+                  curl -s https://agent.example/.well-known/agent-card.json | portcullis tools check"
+)]
+pub(crate) struct CheckArgs {
+    /// The listing, as JSON; `-` or nothing for standard input.
+    pub(crate) listing: Option<PathBuf>,
+    /// What was reviewed, as `portcullis tools pin` writes it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pins: Option<PathBuf>,
+    /// A table for people, or one finding a line.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 }

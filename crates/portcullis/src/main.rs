@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, PolicyCommand, RuleCommand};
+use cli::{Cli, Command, PolicyCommand, RuleCommand, ToolsCommand};
 use output::Failure;
 
 fn main() -> ExitCode {
@@ -22,6 +22,8 @@ fn main() -> ExitCode {
         Command::Policy(PolicyCommand::Diff(args)) => commands::policy_diff::run(&args),
         Command::Rule(RuleCommand::List(args)) => commands::rule::list(&args),
         Command::Rule(RuleCommand::Explain(args)) => commands::rule::explain(&args),
+        Command::Tools(ToolsCommand::Pin(args)) => commands::tools::pin(&args),
+        Command::Tools(ToolsCommand::Check(args)) => commands::tools::check(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };
     match done {

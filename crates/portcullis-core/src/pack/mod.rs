@@ -566,8 +566,7 @@ fn read_events(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<EventSet>
         let event_type = EventType::from(name);
         // The set is open, so a name of the embedder's own is fine; a near miss is not.
         if matches!(event_type, EventType::Other(_)) {
-            let standard = EventType::STANDARD;
-            let near = standard
+            let near = EventType::NAMED
                 .iter()
                 .find(|known| strsim::damerau_levenshtein(known.as_str(), name) <= 2);
             if let Some(near) = near {

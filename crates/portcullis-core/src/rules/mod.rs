@@ -5,6 +5,7 @@
 //! behind a deadline of its own, because nobody can promise that it returns.
 
 mod arguments;
+mod attacks;
 mod blocked_domains;
 mod entities;
 mod expression;
@@ -18,6 +19,7 @@ mod secret_redaction;
 mod sequence;
 mod shell_obfuscation;
 mod tool_allowlist;
+mod tool_definitions;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -25,10 +27,11 @@ use std::ops::Range;
 use serde::Serialize;
 use smallvec::SmallVec;
 
+pub use attacks::AttackPattern;
 pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
-pub use injection_patterns::{AttackPattern, InjectionPatterns};
+pub use injection_patterns::InjectionPatterns;
 pub use pii_redaction::{HashKey, PiiAction, PiiRedaction};
 pub use private_network::PrivateNetwork;
 pub use response::Response;
@@ -38,6 +41,7 @@ pub use secret_redaction::SecretRedaction;
 pub use sequence::Sequence;
 pub use shell_obfuscation::ShellObfuscation;
 pub use tool_allowlist::ToolAllowlist;
+pub use tool_definitions::ToolDefinitions;
 
 use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
 use crate::evaluation::Parts;
@@ -397,6 +401,7 @@ pub const BUILT_IN: &[RuleSpec] = &[
     BlockedDomains::SPEC,
     SecretEgress::SPEC,
     ShellObfuscation::SPEC,
+    ToolDefinitions::SPEC,
     Sequence::SPEC,
     Expression::SPEC,
 ];
@@ -438,6 +443,8 @@ pub enum RuleSettings {
     SecretEgress(SecretEgress),
     /// `shell-obfuscation`
     ShellObfuscation(ShellObfuscation),
+    /// `tool-definitions`
+    ToolDefinitions(ToolDefinitions),
     /// `sequence`
     Sequence(Sequence),
     /// `expression`
@@ -531,6 +538,7 @@ impl RuleSettings {
             Self::BlockedDomains(_) => &BlockedDomains::SPEC,
             Self::SecretEgress(_) => &SecretEgress::SPEC,
             Self::ShellObfuscation(_) => &ShellObfuscation::SPEC,
+            Self::ToolDefinitions(_) => &ToolDefinitions::SPEC,
             Self::Sequence(_) => &Sequence::SPEC,
             Self::Expression(_) => &Expression::SPEC,
         }
@@ -548,6 +556,7 @@ impl RuleSettings {
             Self::BlockedDomains(settings) => settings.compile(compiler),
             Self::SecretEgress(settings) => settings.compile(compiler),
             Self::ShellObfuscation(settings) => settings.compile(compiler),
+            Self::ToolDefinitions(settings) => settings.compile(compiler),
             Self::Sequence(settings) => settings.compile(compiler),
             Self::Expression(settings) => settings.compile(compiler),
         }
@@ -628,6 +637,10 @@ mod tests {
             (
                 RuleSettings::ShellObfuscation(ShellObfuscation::default()),
                 "shell-obfuscation",
+            ),
+            (
+                RuleSettings::ToolDefinitions(ToolDefinitions::default()),
+                "tool-definitions",
             ),
             (
                 RuleSettings::Expression(Expression::new("true")),

@@ -6,8 +6,8 @@ use crate::ids::RuleId;
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::MapReader;
 
-/// What a rule does about a finding: its `action`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+/// What a rule does about a finding: its `action`. The strongest comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
     /// The run ends.

@@ -120,7 +120,7 @@ struct CompiledShell {
 impl InlineRule for CompiledShell {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let event = subject.input.event;
-        if subject.scan.leaves.is_empty() || event.event_type == EventType::ToolCallResult {
+        if subject.scan.leaves.is_empty() || event.event_type.has_result() {
             return Ok(None);
         }
         let tool = event.tool_name.as_deref().unwrap_or_default();

@@ -20,12 +20,12 @@ const MAX_VARIANTS: usize = 64;
 const MAX_CHARS: usize = 12;
 
 /// More factors say hardly more.
-const MAX_FACTORS: usize = 4;
+const MAX_FACTORS: usize = 3;
 
 /// A further factor that is expected more often, per byte of text, costs more than it saves; so does one
 /// with more literals.
-const MAX_FURTHER_RARITY: f64 = 0.06;
-const MAX_FURTHER: usize = 128;
+const MAX_FURTHER_RARITY: f64 = 0.004;
+const MAX_FURTHER: usize = 64;
 
 /// A literal that is not longer than a window is looked for with every byte that may stand beside it:
 /// it crowds the filter.

@@ -58,8 +58,8 @@ pub struct PatternSpec<'a> {
 /// A set of event types.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventSet {
-    /// A bit for each standard type, and [`ANY`].
-    standard: u8,
+    /// A bit for each type that has a name here, and [`ANY`].
+    named: u8,
     /// Sorted, so that the order in which a pack names them makes no difference.
     other: Vec<Box<str>>,
 }
@@ -76,32 +76,34 @@ impl EventSet {
     /// Every type there is or will be.
     pub fn any() -> Self {
         Self {
-            standard: u8::MAX,
+            named: u8::MAX,
             other: Vec::new(),
         }
     }
 
     /// Whether the set has this type.
     pub fn contains(&self, event_type: &EventType) -> bool {
-        if self.standard & ANY != 0 {
+        if self.named & ANY != 0 {
             return true;
         }
-        match standard_bit(event_type) {
-            Some(bit) => self.standard & bit != 0,
+        match named_bit(event_type) {
+            Some(bit) => self.named & bit != 0,
             None => self.other.iter().any(|name| **name == *event_type.as_str()),
         }
     }
 
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
-        self.standard == 0 && self.other.is_empty()
+        self.named == 0 && self.other.is_empty()
     }
 
-    /// The members' names, standard ones first.
+    /// The members' names, our own first.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = STANDARD_NAMES
-            .into_iter()
-            .filter(|name| self.contains(&EventType::from(*name)))
+        const NAMED: &[EventType] = &EventType::NAMED;
+        let mut names: Vec<&str> = NAMED
+            .iter()
+            .filter(|named| self.contains(named))
+            .map(EventType::as_str)
             .collect();
         names.extend(self.other.iter().map(|name| &**name));
         names
@@ -109,7 +111,7 @@ impl EventSet {
 
     /// Adds all members of another set.
     pub fn extend(&mut self, other: &Self) {
-        self.standard |= other.standard;
+        self.named |= other.named;
         for name in &other.other {
             self.insert(name.clone());
         }
@@ -126,8 +128,8 @@ impl FromIterator<EventType> for EventSet {
     fn from_iter<I: IntoIterator<Item = EventType>>(types: I) -> Self {
         let mut set = Self::default();
         for event_type in types {
-            match (standard_bit(&event_type), event_type) {
-                (Some(bit), _) => set.standard |= bit,
+            match (named_bit(&event_type), event_type) {
+                (Some(bit), _) => set.named |= bit,
                 (None, EventType::Other(name)) => set.insert(name),
                 (None, _) => {}
             }
@@ -136,19 +138,13 @@ impl FromIterator<EventType> for EventSet {
     }
 }
 
-const STANDARD_NAMES: [&str; 4] = [
-    "llm_before",
-    "tool_call_start",
-    "tool_call_result",
-    "llm_stream_chunk",
-];
-
-fn standard_bit(event_type: &EventType) -> Option<u8> {
+fn named_bit(event_type: &EventType) -> Option<u8> {
     Some(match event_type {
         EventType::LlmBefore => 1,
         EventType::ToolCallStart => 2,
         EventType::ToolCallResult => 4,
         EventType::LlmStreamChunk => 8,
+        EventType::ToolDefinitions => 16,
         EventType::Other(_) => return None,
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn fold(text: &str) -> Option<Rewrite<'_>> {
 }
 
 #[inline]
-fn is_plain_ascii(b: u8) -> bool {
+pub(super) fn is_plain_ascii(b: u8) -> bool {
     matches!(b, b'\t'..=b'\r' | b' '..=b'~')
 }
 

@@ -10,6 +10,7 @@
 
 mod encoded;
 mod fold;
+mod hidden;
 mod map;
 mod reversed;
 mod spaced;
@@ -17,6 +18,8 @@ mod words;
 
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use hidden::hidden;
 
 use crate::scan::Features;
 use map::{Map, Rewrite};

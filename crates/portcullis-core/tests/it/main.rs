@@ -17,4 +17,5 @@ mod properties;
 mod reference;
 mod rules;
 mod stream;
+mod tool_definitions;
 mod user_text;

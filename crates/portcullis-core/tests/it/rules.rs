@@ -71,6 +71,11 @@ fn what_leaves_through_arguments_is_judged() {
 }
 
 #[test]
+fn definitions_of_tools_are_judged_before_a_model_sees_them() {
+    check(include_str!("cases/tool_definitions.yaml"));
+}
+
+#[test]
 fn expressions_decide_and_fail_closed() {
     check(include_str!("cases/expressions.yaml"));
 }

@@ -8,6 +8,7 @@ pub(crate) mod policy_lint;
 pub(crate) mod policy_test;
 pub(crate) mod rule;
 pub(crate) mod scan;
+pub(crate) mod tools;
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
             }
         }
     }
-    assert_eq!(packs, 3);
+    assert_eq!(packs, 4);
 }
 
 /// Each example of a rule's page is the `sync_rules` of a pack.

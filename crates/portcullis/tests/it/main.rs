@@ -12,3 +12,5 @@ mod policy;
 mod rule;
 #[cfg(test)]
 mod scan;
+#[cfg(test)]
+mod tools;
