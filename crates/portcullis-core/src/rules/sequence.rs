@@ -86,7 +86,11 @@ impl Sequence {
     };
 
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let mut after = MapReader::open(config.require("after", d)?, "`after`", d)?;
+        // All keys are asked for before any is given up on, or the rest would count as unknown.
+        let (after, then) = (config.require("after", d), config.require("then", d));
+        let within = config.count("within", d).map(|steps| steps as u64);
+        let action = Response::read(config, d);
+        let mut after = MapReader::open(after?, "`after`", d)?;
         let rules = after.placed_texts("rules", d).unwrap_or_default();
         let after_tools = tools(&mut after, d).unwrap_or_default();
         let place = after.place();
@@ -97,12 +101,10 @@ impl Sequence {
                 "`after` names no `rules` and no `tools`, so it never holds",
             );
         }
-        let mut then = MapReader::open(config.require("then", d)?, "`then`", d)?;
+        let mut then = MapReader::open(then?, "`then`", d)?;
         let then_tools = tools(&mut then, d);
         let hosts_except = arguments::read_hosts(&mut then, "hosts_except", d);
         then.finish(d);
-        let within = config.count("within", d).map(|steps| steps as u64);
-        let action = Response::read(config, d);
         let (after_rules, places) = rules
             .into_iter()
             .map(|(rule, place)| (RuleId::from(rule), place))
