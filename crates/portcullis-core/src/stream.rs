@@ -211,7 +211,7 @@ impl StreamGuard {
         let owned;
         let scanner = self.policy.scanner();
         let mut scan = EventScan {
-            text: scanner.scan(&text[self.held_from..], &EventType::LlmStreamChunk),
+            text: scanner.scan(text, &EventType::LlmStreamChunk),
             window: self.held_from..text.len(),
             leaves: Vec::new(),
         };
@@ -264,14 +264,14 @@ impl StreamGuard {
         for id in self.policy.stream_patterns() {
             if scan.text.contains(*id) {
                 let window = scan.window.clone();
-                scanner.each_match(*id, self.event.text(), window, |found| {
+                scanner.each_match(*id, self.event.text(), &scan.text, window, |found| {
                     matches.push(found.whole);
                 });
             }
             for leaf in &scan.leaves {
                 if let (Some(view), true) = (&leaf.view, leaf.candidates.contains(*id)) {
                     let window = leaf.from..view.text().len();
-                    scanner.each_match(*id, view.text(), window, |found| {
+                    scanner.each_match(*id, view.text(), &leaf.candidates, window, |found| {
                         matches.push(view.original(found.whole));
                     });
                 }

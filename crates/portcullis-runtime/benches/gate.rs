@@ -85,6 +85,7 @@ fn patterns(c: &mut Criterion) {
         });
         let settings = SecretRedaction {
             patterns: patterns.collect(),
+            evasions: false,
         };
         let policy = PolicyBuilder::new("bench", "1")
             .rule(RuleSettings::SecretRedaction(settings))

@@ -11,15 +11,6 @@ use crate::event::EventType;
 use crate::pack::diagnostic::{Report, suggestion};
 use crate::scan::{EventSet, PatternError, PatternId, Scanner, ScannerBuilder};
 
-/// A text is scanned in blocks of so many bytes: a pattern runs only near what announces it.
-const BLOCK: usize = 1 << 10;
-
-/// What announces a pattern is shorter, so that it is whole in one of two blocks that overlap by this.
-const OVERLAP: usize = 128;
-
-/// Longer matches are not looked for. The longest secrets, keys in PEM, are shorter.
-const REACH: usize = 16 << 10;
-
 /// The families that stand beside ours: they find the same things, less precisely.
 const RFC: &str = "rfc";
 
@@ -88,34 +79,6 @@ struct Hit {
     range: Range<usize>,
 }
 
-/// What has been found so far.
-struct Search<'t> {
-    text: &'t str,
-    hits: Vec<Hit>,
-    signs: Vec<Sign>,
-    /// Where each entry's last match ended.
-    ends: Vec<usize>,
-}
-
-impl Search<'_> {
-    fn note(&mut self, index: usize, entry: &Entry, range: Range<usize>) {
-        match entry.meaning {
-            Meaning::Attack { intent, weight } => self.signs.push(Sign {
-                place: 0,
-                range,
-                index,
-                intent,
-                weight,
-            }),
-            _ => self.hits.push(Hit {
-                index,
-                what: None,
-                range,
-            }),
-        }
-    }
-}
-
 impl Finder {
     /// With the families of these kinds: those that are named, as `code` or `secrets/code`, or else
     /// all but `rfc`, which counts only where a kind has nothing else.
@@ -158,13 +121,14 @@ impl Finder {
     /// What is in this text, in order. Findings of one kind do not overlap: the worst is kept, then
     /// the longest, then the first family's. Signs of an attack count where they add up to one.
     pub fn find(&self, text: &str) -> Vec<Finding<'_>> {
-        self.find_in_blocks(text, BLOCK)
+        let hits = self.without_overlaps(self.hits(text));
+        hits.into_iter().map(|hit| self.finding(hit)).collect()
     }
 
     /// Where in this text anything is, in order and without overlaps: what would have to be covered to
     /// hide it all, also where findings overlap.
     pub fn covered(&self, text: &str) -> Vec<Range<usize>> {
-        let mut hits = self.hits(text, BLOCK);
+        let mut hits = self.hits(text);
         hits.sort_by_key(|hit| hit.range.start);
         let mut merged: Vec<Range<usize>> = Vec::new();
         for Hit { range, .. } in hits {
@@ -176,53 +140,32 @@ impl Finder {
         merged
     }
 
-    fn find_in_blocks(&self, text: &str, block: usize) -> Vec<Finding<'_>> {
-        let hits = self.without_overlaps(self.hits(text, block));
-        hits.into_iter().map(|hit| self.finding(hit)).collect()
-    }
-
-    fn hits(&self, text: &str, block: usize) -> Vec<Hit> {
-        let mut search = Search {
-            text,
-            hits: Vec::new(),
-            signs: Vec::new(),
-            ends: vec![0; self.known.len()],
-        };
-        let mut windows = vec![0..0; self.known.len()];
-        let bound = |block_index: usize| text.ceil_char_boundary(block_index * block);
-        for at in 0..text.len().div_ceil(block) {
-            let from = text.floor_char_boundary(bound(at).saturating_sub(OVERLAP));
-            let to = text.ceil_char_boundary(bound(at + 1) + OVERLAP);
-            let candidates = self
-                .scanner
-                .scan(&text[from..to], &EventType::ToolCallResult);
-            if candidates.is_empty() {
+    fn hits(&self, text: &str) -> Vec<Hit> {
+        let (mut hits, mut signs) = (Vec::new(), Vec::new());
+        let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
+        for (index, known) in self.known.iter().enumerate() {
+            if !candidates.contains(known.pattern) {
                 continue;
             }
-            for (index, known) in self.known.iter().enumerate() {
-                if !candidates.contains(known.pattern) {
-                    continue;
+            let all = 0..text.len();
+            let scanner = &self.scanner;
+            scanner.find_all(known.pattern, text, &candidates, all, |range| {
+                match known.entry.meaning {
+                    Meaning::Attack { intent, weight } => signs.push(Sign {
+                        place: 0,
+                        range,
+                        index,
+                        intent,
+                        weight,
+                    }),
+                    _ => hits.push(Hit {
+                        index,
+                        what: None,
+                        range,
+                    }),
                 }
-                // A match that is announced here can have begun so many blocks before.
-                let before = (self.reach(known) + OVERLAP).div_ceil(block);
-                let window = bound(at.saturating_sub(before))..bound(at + 1);
-                let open: &mut Range<usize> = &mut windows[index];
-                if window.start <= open.end {
-                    open.end = window.end;
-                } else {
-                    let done = std::mem::replace(open, window);
-                    self.search(index, done, &mut search);
-                }
-            }
+            });
         }
-        for (index, window) in windows.into_iter().enumerate() {
-            self.search(index, window, &mut search);
-        }
-        let Search {
-            mut hits,
-            mut signs,
-            ..
-        } = search;
         let parts = signs::add_up(&mut signs);
         for (sign, intent) in signs.into_iter().zip(parts) {
             hits.extend(intent.map(|intent| Hit {
@@ -233,37 +176,6 @@ impl Finder {
         }
         hits.retain(|hit| !hit.range.is_empty());
         hits
-    }
-
-    /// How far past its beginning a match of an entry can reach.
-    fn reach(&self, known: &Known) -> usize {
-        let len = self.scanner.max_len(known.pattern);
-        len.map_or(REACH, |len| len.min(REACH))
-    }
-
-    /// Matches of an entry that begin in this part of the text.
-    fn search(&self, index: usize, window: Range<usize>, search: &mut Search<'_>) {
-        let known = &self.known[index];
-        let text = search.text;
-        let start = window.start.max(search.ends[index]);
-        if start >= window.end {
-            return;
-        }
-        // The characters around it tell whether a word begins and ends there.
-        let from = text.floor_char_boundary(start.saturating_sub(1));
-        let to = text.ceil_char_boundary(window.end + self.reach(known) + 1);
-        let slice = &text[from..to];
-        self.scanner.each_match(
-            known.pattern,
-            slice,
-            start - from..window.end - from,
-            |found| {
-                search.ends[index] = found.whole.end + from;
-                if let Some(value) = found.value {
-                    search.note(index, &known.entry, value.start + from..value.end + from);
-                }
-            },
-        );
     }
 
     fn without_overlaps(&self, mut hits: Vec<Hit>) -> Vec<Hit> {
@@ -358,7 +270,6 @@ mod tests {
 
     /// Every case of a property uses the same: there are many patterns to read.
     static ALL: LazyLock<Finder> = LazyLock::new(|| Finder::new(&KINDS, &[""; 0]).unwrap());
-    static RFC_ONLY: LazyLock<Finder> = LazyLock::new(rfc);
 
     const KINDS: [Kind; 3] = [Kind::Secrets, Kind::Injection, Kind::Pii];
 
@@ -486,12 +397,6 @@ mod tests {
                     prop_assert!(pair[0].range.end <= pair[1].range.start, "{pair:?}");
                 }
             }
-        }
-
-        #[test]
-        fn blocks_make_no_difference(text in text(), block in 1usize..300) {
-            let whole = RFC_ONLY.find_in_blocks(&text, text.len().max(1));
-            prop_assert_eq!(RFC_ONLY.find_in_blocks(&text, block), whole);
         }
     }
 }

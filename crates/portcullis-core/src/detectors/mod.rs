@@ -8,7 +8,7 @@ mod checks;
 mod finder;
 pub(crate) mod signs;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
@@ -239,10 +239,13 @@ pub fn names(kind: Kind) -> impl Iterator<Item = &'static str> {
 
 /// A built-in family, if there is one of this name.
 pub fn family(kind: Kind, name: &str) -> Option<Result<Family, Report>> {
-    FAMILIES
-        .iter()
-        .find(|(k, n, _)| *k == kind && *n == name)
-        .map(|(_, _, text)| parse(kind, name, text))
+    static READ: [OnceLock<Result<Family, Report>>; FAMILIES.len()] =
+        [const { OnceLock::new() }; FAMILIES.len()];
+    let known = FAMILIES.iter().zip(&READ);
+    known
+        .into_iter()
+        .find(|((k, n, _), _)| *k == kind && *n == name)
+        .map(|((_, _, text), read)| read.get_or_init(|| parse(kind, name, text)).clone())
 }
 
 /// Reads a family file.

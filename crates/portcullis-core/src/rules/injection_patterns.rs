@@ -306,7 +306,7 @@ impl CompiledInjection {
             for (id, index) in patterns {
                 let pattern = &self.patterns[*index];
                 if candidates.contains(*id) && pattern.judges(event_type) {
-                    scanner.find_all(*id, text, 0..text.len(), |range| {
+                    scanner.find_all(*id, text, &candidates, 0..text.len(), |range| {
                         signs.push(Sign {
                             place,
                             range: view.original(range),

@@ -198,7 +198,9 @@ impl<'e> Subject<'e> {
         if text.contains(id) {
             let event_text = self.input.event.text();
             self.scanner
-                .find_all(id, event_text, window.clone(), |range| found(0, range));
+                .find_all(id, event_text, text, window.clone(), |range| {
+                    found(0, range)
+                });
         }
         for (index, leaf) in leaves.iter().enumerate() {
             if leaf.candidates.contains(id) {
@@ -218,8 +220,9 @@ impl<'e> Subject<'e> {
         sight: Sight,
         mut found: impl FnMut(Range<usize>),
     ) {
+        let candidates = &leaf.candidates;
         let Some(view) = &leaf.view else {
-            return scanner.find_all(id, leaf.text, 0..leaf.text.len(), found);
+            return scanner.find_all(id, leaf.text, candidates, 0..leaf.text.len(), found);
         };
         if !sight.sees(view.disguise()) {
             return;
@@ -230,7 +233,7 @@ impl<'e> Subject<'e> {
                 || window.start <= range.start && range.end <= window.end
         };
         let text = view.text();
-        scanner.find_all(id, text, leaf.from..text.len(), |range| {
+        scanner.find_all(id, text, candidates, leaf.from..text.len(), |range| {
             let original = view.original(range);
             if judged(&original) {
                 found(original);

@@ -7,8 +7,9 @@
 //! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use super::literals::{self, WINDOW};
+use super::literals::{self, Literal, WINDOW};
 
 /// 2^16 bits: 8 KiB, well inside the first-level cache.
 const BITMAP_WORDS: usize = 1 << 10;
@@ -26,7 +27,7 @@ pub(super) struct LiteralFilter {
     windows: Vec<Window>,
     /// Where the windows of each word start, and where the last ones end.
     starts: Vec<usize>,
-    literals: Vec<Literal>,
+    literals: Vec<Known>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,15 +39,39 @@ struct Window {
 }
 
 #[derive(Debug)]
-struct Literal {
-    /// Lower case where ASCII.
-    bytes: Box<[u8]>,
-    patterns: Vec<u16>,
+struct Known {
+    literal: Literal,
+    /// The factors that it is a literal of.
+    factors: Vec<u16>,
+}
+
+impl Known {
+    /// Whether the literal stands here.
+    fn stands_at(&self, text: &[u8], from: usize) -> bool {
+        let literal = &self.literal;
+        let bytes = literal.text.as_bytes();
+        let end = from + bytes.len();
+        let Some(here) = text.get(from..end) else {
+            return false;
+        };
+        let equal = if literal.exact {
+            here == bytes
+        } else {
+            here.eq_ignore_ascii_case(bytes)
+        };
+        let is_word = |at: Option<usize>| {
+            at.and_then(|at| text.get(at))
+                .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        };
+        equal
+            && !(literal.starts_word && is_word(from.checked_sub(1)))
+            && !(literal.ends_word && is_word(Some(end)))
+    }
 }
 
 impl LiteralFilter {
-    /// A filter for the literals of each pattern in turn.
-    pub(super) fn new<'a>(patterns: impl Iterator<Item = &'a [String]>) -> Self {
+    /// A filter for the literals of each factor in turn.
+    pub(super) fn new<'a>(factors: impl Iterator<Item = &'a [Literal]>) -> Self {
         let mut filter = Self {
             bitmap: Box::new([0; BITMAP_WORDS]),
             windows: Vec::new(),
@@ -54,9 +79,9 @@ impl LiteralFilter {
             literals: Vec::new(),
         };
         let mut known = HashMap::new();
-        for (pattern, literals) in patterns.enumerate() {
+        for (factor, literals) in factors.enumerate() {
             for literal in literals {
-                filter.add(literal, pattern as u16, &mut known);
+                filter.add(literal, factor as u16, &mut known);
             }
         }
         let word = |window: &Window| slot(window.folded).0;
@@ -71,23 +96,28 @@ impl LiteralFilter {
         filter
     }
 
-    fn add<'a>(&mut self, text: &'a str, pattern: u16, known: &mut HashMap<&'a str, usize>) {
-        let literal = text.as_bytes();
-        if let Some(index) = known.get(text) {
-            let patterns = &mut self.literals[*index].patterns;
-            if !patterns.contains(&pattern) {
-                patterns.push(pattern);
+    fn add<'a>(
+        &mut self,
+        literal: &'a Literal,
+        factor: u16,
+        known: &mut HashMap<&'a Literal, usize>,
+    ) {
+        if let Some(index) = known.get(literal) {
+            let factors = &mut self.literals[*index].factors;
+            if !factors.contains(&factor) {
+                factors.push(factor);
             }
             return;
         }
-        known.insert(text, self.literals.len());
-        let index = self.literals.len() as u32;
-        for offset in literals::windows(literal) {
-            self.add_window(literal, index, offset);
+        let index = self.literals.len();
+        known.insert(literal, index);
+        let folded = literal.text.to_ascii_lowercase();
+        for offset in literals::windows(folded.as_bytes()) {
+            self.add_window(folded.as_bytes(), index as u32, offset);
         }
-        self.literals.push(Literal {
-            bytes: literal.into(),
-            patterns: vec![pattern],
+        self.literals.push(Known {
+            literal: literal.clone(),
+            factors: vec![factor],
         });
     }
 
@@ -119,16 +149,19 @@ impl LiteralFilter {
         }
     }
 
-    /// Calls `found` with each pattern that has a literal in the text, perhaps more than once.
-    pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(u16)) {
+    /// Calls `found` with each factor that has a literal in this part of the text, perhaps more than
+    /// once. The part begins at an even place. A literal that lies across its ends is found in one of
+    /// the parts.
+    pub(super) fn scan(&self, text: &[u8], part: Range<usize>, mut found: impl FnMut(u16)) {
         if self.windows.is_empty() {
             return;
         }
-        let mut base = 0;
+        let mut base = part.start;
         // The last window of a step reaches two bytes past it.
-        while let Some(step) = text
-            .get(base..)
-            .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
+        while base + STRIDE <= part.end
+            && let Some(step) = text
+                .get(base..)
+                .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
         {
             let mut hits = 0u32;
             for i in 0..WINDOWS {
@@ -145,7 +178,7 @@ impl LiteralFilter {
             }
             base += STRIDE;
         }
-        for start in (base..text.len()).step_by(2) {
+        for start in (base..part.end).step_by(2) {
             let (word, bit) = slot(window_at(text, start));
             if (self.bitmap[word] >> bit) & 1 != 0 {
                 self.check(text, start, &mut found);
@@ -159,13 +192,10 @@ impl LiteralFilter {
         let (word, _) = slot(folded);
         let windows = &self.windows[self.starts[word]..self.starts[word + 1]];
         for window in windows.iter().filter(|window| window.folded == folded) {
-            let literal = &self.literals[window.literal as usize];
-            let present = start
-                .checked_add_signed(-window.offset as isize)
-                .and_then(|from| text.get(from..from + literal.bytes.len()))
-                .is_some_and(|here| here.eq_ignore_ascii_case(&literal.bytes));
-            if present {
-                literal.patterns.iter().copied().for_each(&mut *found);
+            let known = &self.literals[window.literal as usize];
+            let from = start.checked_add_signed(-window.offset as isize);
+            if from.is_some_and(|from| known.stands_at(text, from)) {
+                known.factors.iter().copied().for_each(&mut *found);
             }
         }
     }

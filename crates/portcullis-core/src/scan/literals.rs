@@ -1,6 +1,10 @@
-//! Works out literals of which any match of a pattern must contain one.
+//! Works out literals that any match of a pattern must contain.
+//!
+//! A pattern gives a few *factors*: sets of literals such that every match contains one literal of
+//! each set. `(ignore|forget) (previous|prior) rules` has three. One factor alone is often an ordinary
+//! word; all of them close together hardly ever are, unless the pattern matches.
 
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Look};
 use smallvec::SmallVec;
 
 /// The filter looks at this many bytes at a time.
@@ -15,34 +19,67 @@ const MAX_VARIANTS: usize = 64;
 /// Longer literals say nothing more.
 const MAX_CHARS: usize = 12;
 
-/// Literals in lower case, and how often one of them is expected per byte of ordinary text.
+/// More factors say hardly more.
+const MAX_FACTORS: usize = 3;
+
+/// A further factor that is expected more often, per byte of text, costs more than it saves.
+const MAX_FURTHER_COST: f64 = 0.01;
+
+/// Of places where a literal stands, so many are where a word begins; as many are where one ends.
+const AT_BOUNDARY: f64 = 0.4;
+
+/// A text to look for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Literal {
+    /// In lower case unless it is exact.
+    pub(super) text: String,
+    /// Whether case matters.
+    pub(super) exact: bool,
+    /// Whether no ASCII letter, digit or underscore stands before it.
+    pub(super) starts_word: bool,
+    /// Whether none stands after it.
+    pub(super) ends_word: bool,
+}
+
+/// Literals of which every match contains one, and how often one of them is expected per byte of
+/// ordinary text.
 #[derive(Debug, Clone)]
-struct Required {
-    literals: Vec<String>,
+struct Factor {
+    literals: Vec<Literal>,
     cost: f64,
 }
 
-/// The cheapest set of literals that covers every match of the pattern. Empty if there is none.
-pub(super) fn required(hir: &Hir) -> Vec<String> {
-    best(hir, &cheapest_window)
-        .map(|required| required.literals)
-        .unwrap_or_default()
+/// The pattern's factors, the cheapest first. None if nothing is certain to be in every match.
+pub(super) fn required(hir: &Hir) -> Vec<Vec<Literal>> {
+    let factors = factors(hir, Edges::default(), &cheapest_window);
+    let worthwhile =
+        |(index, factor): &(usize, Factor)| *index == 0 || factor.cost <= MAX_FURTHER_COST;
+    let factors = factors.into_iter().enumerate().filter(worthwhile);
+    factors
+        .take(MAX_FACTORS)
+        .map(|(_, factor)| factor.literals)
+        .collect()
 }
 
-/// Whether every match contains one of the keywords; if so, the literals to look for. They can be
-/// more than the keywords: `k` also stands for the Kelvin sign when case is ignored.
-pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<String>> {
+/// Whether every match contains one of the keywords; if so, the factors, first that of the keywords.
+/// Its literals can be more than the keywords: `k` also stands for the Kelvin sign when case is
+/// ignored.
+pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<Vec<Literal>>> {
     let lowered: Vec<Vec<char>> = keywords
         .iter()
         .map(|keyword| keyword.chars().map(|c| c.to_ascii_lowercase()).collect())
         .collect();
-    best(hir, &|run| {
+    let of_keywords = factors(hir, Edges::default(), &|run| {
         lowered
             .iter()
             .filter_map(|keyword| window_with(run, keyword))
             .min_by(|a, b| a.cost.total_cmp(&b.cost))
-    })
-    .map(|required| required.literals)
+    });
+    let first = of_keywords.into_iter().next()?;
+    let first = first.literals;
+    let further = required(hir).into_iter().filter(|factor| *factor != first);
+    let further: Vec<_> = further.take(MAX_FACTORS - 1).collect();
+    Some([vec![first], further].concat())
 }
 
 /// The two windows that a literal is known by: the rarest that starts at an even offset and the
@@ -61,108 +98,246 @@ pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
 /// A longer repeated part is looked at once only.
 const MAX_ROUND: usize = 64;
 
-/// One character of a pattern, as a list of what it can be; or a place where anything can stand.
+/// Whether a part of a pattern stands at the edge of a word.
+#[derive(Debug, Clone, Copy, Default)]
+struct Edges {
+    before: bool,
+    after: bool,
+}
+
+/// What one character of a pattern can be.
+#[derive(Debug, Clone)]
+struct Choice {
+    /// In lower case unless they are exact.
+    chars: Vec<char>,
+    exact: bool,
+}
+
+/// Characters of a pattern that follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Run<'r> {
+    choices: &'r [Choice],
+    edges: Edges,
+}
+
+/// A part of a pattern, read from front to back.
 #[derive(Clone)]
 enum Item {
-    Choice(Vec<char>),
-    Gap(Option<Required>),
+    Choice(Choice),
+    /// No word goes on across this place.
+    Edge,
+    /// Anything can stand here, with these factors in it.
+    Gap(Vec<Factor>),
 }
 
-type Judge<'a> = &'a dyn Fn(&[Vec<char>]) -> Option<Required>;
+type Judge<'a> = &'a dyn Fn(Run<'_>) -> Option<Factor>;
 
-fn best(hir: &Hir, judge: Judge<'_>) -> Option<Required> {
+/// Every factor, the cheapest first.
+fn factors(hir: &Hir, edges: Edges, judge: Judge<'_>) -> Vec<Factor> {
     let mut items = Vec::new();
-    flatten(hir, judge, &mut items);
-    let mut found: Vec<Required> = Vec::new();
-    let mut run: Vec<Vec<char>> = Vec::new();
+    items.extend(edges.before.then_some(Item::Edge));
+    flatten(hir, edges, judge, &mut items);
+    items.push(if edges.after {
+        Item::Edge
+    } else {
+        Item::Gap(Vec::new())
+    });
+    let mut found: Vec<Factor> = Vec::new();
+    let mut run: Vec<Choice> = Vec::new();
+    let mut before = false;
     for item in items {
-        match item {
-            Item::Choice(choice) => run.push(choice),
-            Item::Gap(required) => {
-                found.extend(judge(&run));
-                found.extend(required);
-                run.clear();
+        let (after, gap) = match item {
+            Item::Choice(choice) => {
+                run.push(choice);
+                continue;
+            }
+            Item::Edge => (true, Vec::new()),
+            Item::Gap(factors) => (false, factors),
+        };
+        found.extend(judge(Run {
+            choices: &run,
+            edges: Edges { before, after },
+        }));
+        found.extend(gap);
+        run.clear();
+        before = after;
+    }
+    found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    found
+}
+
+fn flatten(hir: &Hir, edges: Edges, judge: Judge<'_>, items: &mut Vec<Item>) {
+    match hir.kind() {
+        HirKind::Empty => {}
+        HirKind::Look(look) => items.extend(is_edge(*look).then_some(Item::Edge)),
+        HirKind::Literal(literal) => match std::str::from_utf8(&literal.0) {
+            Ok(text) => items.extend(text.chars().map(|c| {
+                Item::Choice(Choice {
+                    chars: vec![c],
+                    exact: true,
+                })
+            })),
+            Err(_) => items.push(Item::Gap(Vec::new())),
+        },
+        HirKind::Class(class) => match choice(class) {
+            Some(choice) => items.push(Item::Choice(choice)),
+            None => gap(hir, Vec::new(), items),
+        },
+        HirKind::Capture(capture) => flatten(&capture.sub, edges, judge, items),
+        HirKind::Concat(parts) => {
+            for (index, part) in parts.iter().enumerate() {
+                let before = match index.checked_sub(1) {
+                    Some(before) => ends_at_edge(&parts[before]),
+                    None => edges.before,
+                };
+                let after = match parts.get(index + 1) {
+                    Some(after) => starts_at_edge(after),
+                    None => edges.after,
+                };
+                flatten(part, Edges { before, after }, judge, items);
             }
         }
-    }
-    found.extend(judge(&run));
-    found.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost))
-}
-
-fn flatten(hir: &Hir, judge: Judge<'_>, items: &mut Vec<Item>) {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => {}
-        HirKind::Literal(literal) => match std::str::from_utf8(&literal.0) {
-            Ok(text) => items.extend(
-                text.chars()
-                    .map(|c| Item::Choice(vec![c.to_ascii_lowercase()])),
-            ),
-            Err(_) => items.push(Item::Gap(None)),
-        },
-        HirKind::Class(class) => items.push(match choices(class) {
-            Some(choice) => Item::Choice(choice),
-            None => Item::Gap(None),
-        }),
-        HirKind::Capture(capture) => flatten(&capture.sub, judge, items),
-        HirKind::Concat(parts) => parts.iter().for_each(|part| flatten(part, judge, items)),
         HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
-            (0, _) => items.push(Item::Gap(None)),
-            (1, Some(1)) => flatten(&repetition.sub, judge, items),
+            (0, _) => items.push(Item::Gap(Vec::new())),
+            (1, Some(1)) => flatten(&repetition.sub, edges, judge, items),
             // The first and the last round touch what is around them; between them, anything.
             _ => {
                 let mut round = Vec::new();
-                flatten(&repetition.sub, judge, &mut round);
+                flatten(&repetition.sub, Edges::default(), judge, &mut round);
                 // Rounds of rounds double each time; the first of them says enough.
                 let last = (round.len() <= MAX_ROUND).then(|| round.clone());
+                items.extend(starts_at_edge(hir).then_some(Item::Edge));
                 items.append(&mut round);
-                items.push(Item::Gap(None));
+                items.push(Item::Gap(Vec::new()));
                 items.extend(last.into_iter().flatten());
+                items.extend(ends_at_edge(hir).then_some(Item::Edge));
             }
         },
         HirKind::Alternation(branches) => {
-            let mut all: Option<Required> = Some(Required {
-                literals: Vec::new(),
-                cost: 0.0,
+            let branches = branches.iter().map(|branch| factors(branch, edges, judge));
+            let together = branches.reduce(|all, one| {
+                let pairs = all.into_iter().zip(one);
+                pairs.map(|(all, one)| all.or(one)).collect()
             });
-            for branch in branches {
-                all = match (all, best(branch, judge)) {
-                    (Some(mut all), Some(one)) => {
-                        all.literals.extend(one.literals);
-                        all.cost += one.cost;
-                        Some(all)
-                    }
-                    _ => None,
-                };
-            }
-            items.push(Item::Gap(all));
+            gap(hir, together.unwrap_or_default(), items);
         }
     }
 }
 
-/// The members of a small class, with ASCII case folded away.
-fn choices(class: &Class) -> Option<Vec<char>> {
+impl Factor {
+    fn or(mut self, other: Self) -> Self {
+        self.literals.extend(other.literals);
+        self.cost += other.cost;
+        self
+    }
+}
+
+/// A part that is not spelled out, with the edges of words that it makes.
+fn gap(hir: &Hir, factors: Vec<Factor>, items: &mut Vec<Item>) {
+    items.extend(starts_at_edge(hir).then_some(Item::Edge));
+    items.push(Item::Gap(factors));
+    items.extend(ends_at_edge(hir).then_some(Item::Edge));
+}
+
+const fn is_edge(look: Look) -> bool {
+    matches!(look, Look::WordAscii | Look::WordUnicode)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether what stands before this part is at the end of a word, or no word at all.
+fn starts_at_edge(hir: &Hir) -> bool {
+    at_edge(hir, |parts| parts.first())
+}
+
+/// Whether what stands after this part is at the start of a word, or no word at all.
+fn ends_at_edge(hir: &Hir) -> bool {
+    at_edge(hir, |parts| parts.last())
+}
+
+fn at_edge(hir: &Hir, outer: fn(&[Hir]) -> Option<&Hir>) -> bool {
+    match hir.kind() {
+        HirKind::Look(look) => is_edge(*look),
+        HirKind::Class(Class::Unicode(class)) => !has_word(class),
+        HirKind::Capture(capture) => at_edge(&capture.sub, outer),
+        HirKind::Repetition(repetition) => repetition.min > 0 && at_edge(&repetition.sub, outer),
+        HirKind::Concat(parts) => outer(parts).is_some_and(|part| at_edge(part, outer)),
+        HirKind::Alternation(branches) => branches.iter().all(|branch| at_edge(branch, outer)),
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => false,
+    }
+}
+
+/// Whether an ASCII letter, digit or underscore is among the members.
+fn has_word(class: &ClassUnicode) -> bool {
+    let ascii = class.iter().take_while(|range| range.start().is_ascii());
+    ascii.into_iter().any(|range| {
+        let end = range.end().min('\x7f');
+        (range.start()..=end).any(is_word)
+    })
+}
+
+/// The members of a small class. If all its letters come in both cases, case is folded away.
+fn choice(class: &Class) -> Option<Choice> {
     let Class::Unicode(class) = class else {
         return None;
     };
-    let mut members = Vec::new();
+    let mut chars = Vec::new();
     for range in class.iter() {
         for c in range.start()..=range.end() {
-            members.push(c.to_ascii_lowercase());
-            if members.len() > 2 * MAX_VARIANTS {
+            chars.push(c);
+            if chars.len() > 2 * MAX_VARIANTS {
                 return None;
             }
         }
     }
-    members.sort_unstable();
-    members.dedup();
-    (!members.is_empty() && members.len() <= MAX_VARIANTS).then_some(members)
+    let other_case = |c: char| {
+        if c.is_ascii_uppercase() {
+            c.to_ascii_lowercase()
+        } else {
+            c.to_ascii_uppercase()
+        }
+    };
+    let letters = || chars.iter().filter(|c| c.is_ascii_alphabetic());
+    let exact = !letters().any(|c| chars.contains(&other_case(*c)));
+    if !exact {
+        chars.iter_mut().for_each(|c| c.make_ascii_lowercase());
+        chars.sort_unstable();
+        chars.dedup();
+    }
+    (!chars.is_empty() && chars.len() <= MAX_VARIANTS).then_some(Choice { chars, exact })
 }
 
-fn cheapest_window(run: &[Vec<char>]) -> Option<Required> {
-    let mut cheapest: Option<(f64, &[Vec<char>])> = None;
-    for start in 0..run.len() {
-        for end in worthwhile_ends(run, start) {
-            let part = &run[start..end];
+impl Run<'_> {
+    /// A part of the run.
+    fn part(&self, start: usize, end: usize) -> Self {
+        let choices = &self.choices[start..end];
+        let of_words = |choice: Option<&Choice>| {
+            choice.is_some_and(|choice| choice.chars.iter().all(|c| is_word(*c)))
+        };
+        Self {
+            choices,
+            edges: Edges {
+                before: self.edges.before && start == 0 && of_words(choices.first()),
+                after: self.edges.after && end == self.choices.len() && of_words(choices.last()),
+            },
+        }
+    }
+
+    /// How much rarer its literals are where words begin and end.
+    fn discount(&self) -> f64 {
+        let Edges { before, after } = self.edges;
+        let discount = |edge: bool| if edge { AT_BOUNDARY } else { 1.0 };
+        discount(before) * discount(after)
+    }
+}
+
+fn cheapest_window(run: Run<'_>) -> Option<Factor> {
+    let mut cheapest: Option<(f64, Run<'_>)> = None;
+    for start in 0..run.choices.len() {
+        for end in worthwhile_ends(run.choices, start) {
+            let part = run.part(start, end);
             if let Some(cost) = estimate(part)
                 && cheapest.is_none_or(|(cheapest, _)| cost < cheapest)
             {
@@ -175,33 +350,31 @@ fn cheapest_window(run: &[Vec<char>]) -> Option<Required> {
 
 /// What the literals of a run will cost, by its most ordinary one; writing all of them out only to
 /// compare them is what would take the time. `None` if they are too short.
-fn estimate(run: &[Vec<char>]) -> Option<f64> {
+fn estimate(run: Run<'_>) -> Option<f64> {
     let mut literal: SmallVec<[u8; 64]> = SmallVec::new();
     let mut variants = 1;
     let mut shortest = 0;
-    for choice in run {
-        literal.extend_from_slice(choice.first()?.encode_utf8(&mut [0; 4]).as_bytes());
-        shortest += choice.iter().map(|c| c.len_utf8()).min()?;
-        variants *= choice.len();
+    for choice in run.choices {
+        let c = choice.chars.first()?.to_ascii_lowercase();
+        literal.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        shortest += choice.chars.iter().map(|c| c.len_utf8()).min()?;
+        variants *= choice.chars.len();
     }
-    let cost: f64 = windows(&literal)
-        .map(|at| frequency(&literal, at))
-        .iter()
-        .sum();
-    (shortest >= MIN_KEYWORD_BYTES).then_some(cost * variants as f64)
+    let cost = literal_cost(&literal) * variants as f64 * run.discount();
+    (shortest >= MIN_KEYWORD_BYTES).then_some(cost)
 }
 
 /// A longer literal is never worse, but for what a character with several forms multiplies. So a
 /// literal ends before such a character, or where it must.
-fn worthwhile_ends(run: &[Vec<char>], start: usize) -> impl Iterator<Item = usize> {
+fn worthwhile_ends(run: &[Choice], start: usize) -> impl Iterator<Item = usize> {
     let mut variants = 1;
     let mut ends: SmallVec<[usize; MAX_CHARS]> = SmallVec::new();
     let mut end = start;
     for choice in run[start..].iter().take(MAX_CHARS) {
-        if choice.len() > 1 && end > start {
+        if choice.chars.len() > 1 && end > start {
             ends.push(end);
         }
-        variants *= choice.len();
+        variants *= choice.chars.len();
         if variants > MAX_VARIANTS {
             break;
         }
@@ -213,49 +386,72 @@ fn worthwhile_ends(run: &[Vec<char>], start: usize) -> impl Iterator<Item = usiz
     ends.into_iter()
 }
 
-fn window_with(run: &[Vec<char>], keyword: &[char]) -> Option<Required> {
-    run.windows(keyword.len())
-        .filter(|window| {
-            window
-                .iter()
-                .zip(keyword)
-                .all(|(choice, wanted)| choice.contains(wanted) && choice.len() <= 3)
+fn window_with(run: Run<'_>, keyword: &[char]) -> Option<Factor> {
+    let fits = |choice: &Choice, wanted: &char| {
+        let is_wanted = |c: &char| c.to_ascii_lowercase() == *wanted;
+        choice.chars.iter().any(is_wanted) && choice.chars.len() <= 3
+    };
+    let windows = run.choices.windows(keyword.len()).enumerate();
+    windows
+        .filter(|(_, window)| window.iter().zip(keyword).all(|(c, k)| fits(c, k)))
+        .filter_map(|(start, _)| expand(run.part(start, start + keyword.len())))
+        .find(|factor| {
+            let long_enough = |literal: &Literal| literal.text.len() >= MIN_KEYWORD_BYTES;
+            factor.literals.iter().all(long_enough)
         })
-        .filter_map(expand)
-        .find(long_enough)
-}
-
-fn long_enough(required: &Required) -> bool {
-    required
-        .literals
-        .iter()
-        .all(|literal| literal.len() >= MIN_KEYWORD_BYTES)
 }
 
 /// Every text that a run of choices can be, unless there are too many.
-fn expand(run: &[Vec<char>]) -> Option<Required> {
-    let mut literals = vec![String::new()];
-    for choice in run {
-        if literals.len() * choice.len() > MAX_VARIANTS {
+fn expand(run: Run<'_>) -> Option<Factor> {
+    let letters = |choice: &&Choice| choice.chars.iter().any(char::is_ascii_alphabetic);
+    let exact = run
+        .choices
+        .iter()
+        .filter(letters)
+        .all(|choice| choice.exact);
+    let mut texts = vec![String::new()];
+    for choice in run.choices {
+        if texts.len() * choice.chars.len() > MAX_VARIANTS {
             return None;
         }
-        literals = literals
+        texts = texts
             .iter()
             .flat_map(|prefix| {
-                choice.iter().map(move |c| {
+                choice.chars.iter().map(move |c| {
                     let mut literal = prefix.clone();
-                    literal.push(*c);
+                    literal.push(if exact { *c } else { c.to_ascii_lowercase() });
                     literal
                 })
             })
             .collect();
     }
-    let cost = literals
+    texts.sort_unstable();
+    texts.dedup();
+    let cost: f64 = texts
         .iter()
-        .filter(|literal| literal.len() >= MIN_KEYWORD_BYTES)
-        .flat_map(|literal| windows(literal.as_bytes()).map(|at| frequency(literal.as_bytes(), at)))
+        .map(|text| literal_cost(text.to_ascii_lowercase().as_bytes()))
         .sum();
-    Some(Required { literals, cost })
+    let literals = texts.into_iter().map(|text| Literal {
+        text,
+        exact,
+        starts_word: run.edges.before,
+        ends_word: run.edges.after,
+    });
+    Some(Factor {
+        literals: literals.collect(),
+        cost: cost * run.discount(),
+    })
+}
+
+/// How often the filter must look closer because of a literal, per byte of ordinary text.
+fn literal_cost(literal: &[u8]) -> f64 {
+    if literal.len() < MIN_KEYWORD_BYTES {
+        return 0.0;
+    }
+    windows(literal)
+        .map(|at| frequency(literal, at))
+        .iter()
+        .sum()
 }
 
 /// How often this window of a literal is expected per byte of ordinary text.

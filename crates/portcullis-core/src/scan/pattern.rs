@@ -1,13 +1,15 @@
 //! One pattern: its regular expression and the literals that announce it.
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
 use regex_automata::{Input, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
-use super::{PatternSpec, Requirement, literals};
+use super::literals::{self, Literal};
+use super::{PatternSpec, Requirement};
 use crate::detectors::Check;
 
 /// A pattern whose matches cannot be confirmed near their end is followed for so many matches; the
@@ -62,7 +64,8 @@ pub(super) struct Pattern {
     checks: Vec<Check>,
     hir: Hir,
     compiled: OnceLock<Option<Compiled>>,
-    literals: Vec<String>,
+    /// Of each of these sets every match contains one.
+    factors: Vec<Vec<Literal>>,
     confirms_locally: bool,
 }
 
@@ -75,13 +78,34 @@ struct Compiled {
     groups: Option<Captures>,
 }
 
+/// Our own patterns, as far as some policy uses them. There are so many and no more, and every
+/// environment of a pack, and every pack, uses the same.
+static BUILT_IN: LazyLock<Mutex<HashMap<String, Vec<Arc<Pattern>>>>> =
+    LazyLock::new(Mutex::default);
+
 impl Pattern {
-    pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
+    /// The pattern, which may be in use elsewhere already.
+    pub(super) fn shared(spec: &PatternSpec<'_>) -> Result<Arc<Self>, PatternError> {
+        if !spec.built_in {
+            return Self::new(spec).map(Arc::new);
+        }
+        let mut known = BUILT_IN.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = known.get(spec.regex).into_iter().flatten();
+        if let Some(pattern) = same.into_iter().find(|pattern| pattern.is(spec)) {
+            return Ok(Arc::clone(pattern));
+        }
+        let pattern = Arc::new(Self::new(spec)?);
+        let same = known.entry(spec.regex.to_owned()).or_default();
+        same.push(Arc::clone(&pattern));
+        Ok(pattern)
+    }
+
+    fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
         let hir = parse(spec)?;
         if hir.properties().minimum_len() == Some(0) {
             return Err(PatternError::MatchesEmpty);
         }
-        let literals = if spec.keywords.is_empty() {
+        let factors = if spec.keywords.is_empty() {
             literals::required(&hir)
         } else {
             let short = |keyword: &&String| keyword.len() < literals::MIN_KEYWORD_BYTES;
@@ -101,7 +125,7 @@ impl Pattern {
             confirms_locally: confirms_locally(&hir),
             hir,
             compiled: OnceLock::new(),
-            literals,
+            factors,
         };
         if !spec.built_in {
             pattern.compiled = OnceLock::from(Some(pattern.compile()?));
@@ -148,17 +172,22 @@ impl Pattern {
         &self.hir
     }
 
-    pub(super) fn literals(&self) -> &[String] {
-        &self.literals
+    pub(super) fn factors(&self) -> &[Vec<Literal>] {
+        &self.factors
+    }
+
+    /// The longest that a match can be, if there is a limit.
+    pub(super) fn max_len(&self) -> Option<usize> {
+        self.hir.properties().maximum_len()
     }
 
     /// What announces it, if no literal does.
     pub(super) fn requirement(&self) -> Option<Requirement> {
-        self.requires.filter(|_| self.literals.is_empty())
+        self.requires.filter(|_| self.factors.is_empty())
     }
 
     pub(super) fn is_unfiltered(&self) -> bool {
-        self.literals.is_empty() && self.requires.is_none()
+        self.factors.is_empty() && self.requires.is_none()
     }
 
     /// The first value.
@@ -190,14 +219,19 @@ impl Pattern {
             });
             return;
         };
+        // No match that begins in the window reaches further, so nobody looks further.
+        let end = match self.max_len() {
+            Some(max) => text.len().min(window.end.saturating_add(max)),
+            None => text.len(),
+        };
         if let Some(screen) = &compiled.screen
-            && !screen.is_match(Input::new(text).range(window.start..))
+            && !screen.is_match(Input::new(text).range(window.start..end))
         {
             return;
         }
         let mut at = window.start;
         let mut count = 0;
-        while let Some(one) = compiled.regex.find(Input::new(text).range(at..)) {
+        while let Some(one) = compiled.regex.find(Input::new(text).range(at..end)) {
             if one.start() >= window.end {
                 return;
             }

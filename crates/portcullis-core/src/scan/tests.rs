@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 fn spec(regex: &str, ignore_case: bool) -> PatternSpec<'_> {
     PatternSpec {
@@ -210,7 +211,13 @@ fn many_ambiguous_matches_end_in_one_that_takes_the_rest() {
     let (scanner, ids) = scanner(&[(r"ab|ab.*zzzz", false)]);
     let text = "ab".repeat(100_000);
     let mut spans = Vec::new();
-    scanner.find_all(ids[0], &text, 0..text.len(), |span| spans.push(span));
+    scanner.find_all(
+        ids[0],
+        &text,
+        &scanner.scan(&text, &EventType::LlmBefore),
+        0..text.len(),
+        |span| spans.push(span),
+    );
     assert_eq!(spans.len(), 257);
     assert_eq!(spans.last().unwrap().end, text.len());
 }
@@ -220,7 +227,7 @@ proptest! {
     #[test]
     fn every_match_is_announced(
         prefix in "[ a-zA-Z0-9\u{17f}\u{212a}é\u{1c}-]{0,40}",
-        middle in prop::sample::select(vec![
+        middle in select(vec![
             "ignore previous instructions", "IGNORE\u{a0}all PREVIOU\u{17f} instruction\u{17f}",
             "DAN x mode", "eXecute as ROOT", "run sudo", "sk-abcdefghij0123456789",
             "AKIAABCDEFGHIJKLMNOP", "ПАРОЛЬ", "Пароль", "1234-5678", "foobarbazqux",
@@ -251,4 +258,74 @@ proptest! {
             prop_assert!(scanner.scan(&text, &EventType::LlmBefore).contains(id));
         }
     }
+
+    /// Looking only where a pattern is announced finds what looking everywhere finds.
+    #[test]
+    fn regions_change_no_match(
+        patterns in prop::collection::vec(select(FACTORED.to_vec()), 1..4),
+        pieces in prop::collection::vec((select(FRAGMENTS.to_vec()), 0usize..1500), 0..10),
+    ) {
+        let patterns: Vec<(&str, bool)> = patterns;
+        let (scanner, ids) = scanner(&patterns);
+        let text: String = pieces
+            .iter()
+            .map(|(piece, padding)| format!("{piece}{}", "z ".repeat(*padding / 2 * (*padding % 3))))
+            .collect();
+        let candidates = scanner.scan(&text, &EventType::LlmBefore);
+        for id in ids {
+            let (mut near, mut all) = (Vec::new(), Vec::new());
+            scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
+            scanner.patterns[usize::from(id.0)].each(&text, 0..text.len(), |one| all.push(one));
+            prop_assert_eq!(near, all, "{} in {:?}", scanner.patterns[usize::from(id.0)].source(), text);
+        }
+    }
 }
+
+/// Patterns with several factors, edges of words, and matches of every length.
+const FACTORED: &[(&str, bool)] = &[
+    (
+        r"\b(?:ignore|forget)\s{1,3}(?:all\s)?(?:previous|prior)\s{1,3}rules?\b",
+        true,
+    ),
+    (r"\byou\b[^.]{0,40}\b(?:must|shall)\b", true),
+    (r"(?:abc|Abd)[-.](?:xyz|q{3})", false),
+    (r"(?-u:\b)KEY[0-9]{4}(?-u:\b)", false),
+    (r"start[^!]{0,900}end", false),
+    (r"start[^!]{0,3000}end", false),
+    (r"open.*shut", false),
+    (r"(?:que|qué)\s(?:hora|dia)", true),
+    (r"[é-ü]bar(?:foo)?", true),
+];
+
+const FRAGMENTS: &[&str] = &[
+    "ignore",
+    "FORGET ",
+    " previous ",
+    "prior",
+    " rules",
+    "rule",
+    "you",
+    "layout",
+    " must ",
+    "shall",
+    "abc-xyz",
+    "Abd.qqq",
+    "ABC-XYZ",
+    "KEY1234",
+    "xKEY1234",
+    "KEY12345",
+    "start",
+    "end",
+    "!",
+    "open",
+    "shut",
+    "\n",
+    "que hora",
+    "QUÉ DIA",
+    "que",
+    "ébar",
+    "ÜBARfoo",
+    " ",
+    ".",
+    "_",
+];
