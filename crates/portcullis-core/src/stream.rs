@@ -72,6 +72,8 @@ pub struct StreamGuard {
     /// Bytes of these that have not been looked at.
     unsettled: usize,
     out: String,
+    /// Those that had something to say since the last release.
+    rules: Vec<RuleId>,
     halted: bool,
 }
 
@@ -86,6 +88,8 @@ pub struct Released<'g> {
     pub text: &'g str,
     /// What rules said of it, in the order of the text. Offsets count from the start of the stream.
     pub decisions: Vec<Decision>,
+    /// Every rule that had something to say, whether or not its decision prevailed.
+    pub rules: Vec<RuleId>,
     /// Whether the stream ends here: a decision forbids the rest, or has forbidden it before.
     pub halted: bool,
 }
@@ -109,6 +113,7 @@ impl StreamGuard {
             next_step: STEP,
             unsettled: 0,
             out: String::new(),
+            rules: Vec::new(),
             halted: false,
         }
     }
@@ -153,6 +158,7 @@ impl StreamGuard {
         Released {
             text: &self.out,
             decisions,
+            rules: std::mem::take(&mut self.rules),
             halted: self.halted,
         }
     }
@@ -172,6 +178,7 @@ impl StreamGuard {
         Released {
             text: &self.out,
             decisions,
+            rules: std::mem::take(&mut self.rules),
             halted,
         }
     }
@@ -282,7 +289,7 @@ impl StreamGuard {
     }
 
     /// What the rules say of this part of the text; `None` if nothing.
-    fn judge(&self, scan: &EventScan<'_>) -> Option<Decision> {
+    fn judge(&mut self, scan: &EventScan<'_>) -> Option<Decision> {
         let (event, context) = (&self.event, &self.context);
         let risks = self.policy.tool_risks();
         let snapshot = ContextSnapshot::build(event, context, risks, Signals::default());
@@ -306,6 +313,11 @@ impl StreamGuard {
         }
         if decisions.is_empty() {
             return None;
+        }
+        for decision in &decisions {
+            if !self.rules.contains(&decision.rule_id) {
+                self.rules.push(decision.rule_id.clone());
+            }
         }
         Some(self.decision_policy.resolve(decisions, &input))
     }

@@ -451,7 +451,7 @@ impl Gateway {
                 .filter(|rule| rule.outcome == RuleOutcome::Decided)
                 .map(|rule| &rule.id)
                 .collect();
-            let stopped = enforced && decision.action == Action::Stop;
+            let stopped = enforced && matches!(decision.action, Action::Stop | Action::Retry);
             let satisfied = policy.satisfied(event, &decided, stopped);
             self.histories
                 .update(&context.run_id, |history| history.step(satisfied));

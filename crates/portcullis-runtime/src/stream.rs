@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use portcullis_core::{
-    Action, Context, Decision, Evaluation, Event, EventType, Policy, RedactionSpec, RuleOutcome,
-    StreamGuard, redact_text,
+    Action, Context, Decision, Evaluation, Event, EventType, Policy, RedactionSpec, Released,
+    RuleId, RuleOutcome, StreamGuard, redact_text,
 };
 
 use crate::gateway::{Gateway, Gathered};
@@ -60,6 +60,29 @@ pub struct Shown {
     pub halted: bool,
 }
 
+/// What the guard has let go.
+struct Piece {
+    text: String,
+    decisions: Vec<Decision>,
+    /// Rules that had something to say, but another's decision prevailed.
+    outvoted: Vec<RuleId>,
+    halted: bool,
+}
+
+impl From<Released<'_>> for Piece {
+    fn from(released: Released<'_>) -> Self {
+        let decisions = released.decisions;
+        let mut outvoted = released.rules;
+        outvoted.retain(|rule| decisions.iter().all(|decision| decision.rule_id != *rule));
+        Self {
+            text: released.text.to_owned(),
+            decisions,
+            outvoted,
+            halted: released.halted,
+        }
+    }
+}
+
 impl AnswerStream {
     /// For one answer of this run.
     pub fn new(gateway: Arc<Gateway>, context: Context) -> Self {
@@ -101,13 +124,8 @@ impl AnswerStream {
             return self.nothing();
         }
         let started = Instant::now();
-        let released = self.guard.push(chunk);
-        let (text, decisions, halted) = (
-            released.text.to_owned(),
-            released.decisions,
-            released.halted,
-        );
-        self.show(text, decisions, halted, started, false).await
+        let piece = Piece::from(self.guard.push(chunk));
+        self.show(piece, started, false).await
     }
 
     /// Ends the answer and gives out what was held back.
@@ -116,13 +134,8 @@ impl AnswerStream {
             return self.nothing();
         }
         let started = Instant::now();
-        let released = self.guard.finish();
-        let (text, decisions, halted) = (
-            released.text.to_owned(),
-            released.decisions,
-            released.halted,
-        );
-        self.show(text, decisions, halted, started, true).await
+        let piece = Piece::from(self.guard.finish());
+        self.show(piece, started, true).await
     }
 
     fn nothing(&self) -> Shown {
@@ -132,14 +145,13 @@ impl AnswerStream {
         }
     }
 
-    async fn show(
-        &mut self,
-        text: String,
-        decisions: Vec<Decision>,
-        halted: bool,
-        started: Instant,
-        at_end: bool,
-    ) -> Shown {
+    async fn show(&mut self, piece: Piece, started: Instant, at_end: bool) -> Shown {
+        let Piece {
+            text,
+            decisions,
+            mut outvoted,
+            halted,
+        } = piece;
         let mut shown = Shown {
             text,
             ..Shown::default()
@@ -154,6 +166,9 @@ impl AnswerStream {
         for decision in decisions {
             let mut gathered = Gathered::default();
             gathered.cover(&decision.rule_id, RuleOutcome::Decided, started.elapsed());
+            for rule in outvoted.drain(..) {
+                gathered.cover(&rule, RuleOutcome::Decided, started.elapsed());
+            }
             shown.evaluations.push(self.gateway.conclude(
                 &self.policy,
                 &mut self.context,

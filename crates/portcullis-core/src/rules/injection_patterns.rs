@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::attacks::{self, Attack, AttackPattern, Attacks};
 use super::{
-    Body, Compiled, InlineRule, Label, Lookup, RuleCompiler, RuleError, RuleSettings, RuleSpec,
-    Sight, Subject, documented,
+    Body, Compiled, InlineRule, Label, RuleCompiler, RuleError, RuleSettings, RuleSpec, Sight,
+    Subject, documented,
 };
 use crate::decision::{Action, Decision, PauseSpec, RuleCost, Severity, StopSpec};
 use crate::detectors::{self, EntryPattern};

@@ -239,13 +239,13 @@ impl<'e> Subject<'e> {
             let event_text = self.input.event.text();
             self.scanner
                 .find_all(id, event_text, text, window.clone(), |range| {
-                    found(0, range)
+                    found(0, range);
                 });
         }
         for (index, leaf) in leaves.iter().enumerate() {
             if leaf.candidates.contains(id) {
                 self.each_in_leaf(leaf, self.scanner, id, sight, |range| {
-                    found(index + 1, range)
+                    found(index + 1, range);
                 });
             }
         }

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -39,7 +40,7 @@ documented! {
     /// - `patterns`: your own, as `NAME: regular expression`. They add to the families.
     ///   Case matters.
     /// - `action`: for every kind of data that `actions` does not name. Default: `redact`.
-    /// - `actions`: by kind, such as `EMAIL: mask`.
+    /// - `actions`: by kind, such as `EMAIL_ADDRESS: mask`.
     /// - `hash_key`: at least 16 characters that only you know. Needed for `hash`: without a key,
     ///   whoever sees the hash of a telephone number finds the number by trying them all.
     /// - `evasions`: whether to see through disguises: Unicode compatibility forms, invisible
@@ -54,7 +55,7 @@ documented! {
     ///       families: [contact, financial]
     ///       action: redact
     ///       actions:
-    ///         EMAIL: vault
+    ///         EMAIL_ADDRESS: vault
     ///         PAYMENT_CARD: mask
     ///       patterns:
     ///         EMPLOYEE: 'EMP-[0-9]{6}'
@@ -241,15 +242,15 @@ fn read_actions(
         d.error(node.place, "`actions` must map a kind of data to an action");
         return None;
     };
+    let known: BTreeSet<&str> = patterns.iter().map(|pattern| &*pattern.entity).collect();
     let mut actions = Vec::new();
     for (entity, action) in entries {
-        let known = || patterns.iter().map(|pattern| &*pattern.entity);
-        if !known().any(|known| known == entity.name) {
+        if !known.contains(&*entity.name) {
             d.error(
                 entity.place,
                 format!("no family of this rule finds `{}`", entity.name),
             )
-            .suggest(&entity.name, known());
+            .suggest(&entity.name, known.iter().copied());
         }
         if let Some(action) = yaml::one_of(action, "action", &PiiAction::NAMES, d) {
             actions.push((entity.name.clone(), action));

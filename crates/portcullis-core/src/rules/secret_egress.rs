@@ -76,6 +76,10 @@ impl SecretEgress {
         read: Self::read,
     };
 
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the signature of every rule's reader"
+    )]
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
         let families = configured_families(config, &["rfc"], d);
         let mut patterns = entities::of_families(Kind::Secrets, &families, d);

@@ -13,7 +13,7 @@ use crate::evaluation::Parts;
 use crate::event::{Event, EventType};
 use crate::history::{ToolPattern, Trigger};
 use crate::ids::RuleId;
-use crate::net::HostList;
+use crate::net::{HostList, Position};
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
 use crate::scan::EventSet;
@@ -30,11 +30,14 @@ documented! {
     ///
     /// - `after`: what must have happened, any of
     ///   - `rules`: one of these rules of the pack had something to say of an earlier step;
-    ///   - `tools`: one of these tools ran. `*` stands for anything, as in `crm.*`.
+    ///   - `tools`: one of these tools ran. `*` stands for anything, as in `crm.*`. A call that was
+    ///     stopped or is to be retried did not run; one that waits for a person may have.
     /// - `then`: which calls are forbidden from then on
     ///   - `tools`: calls of these tools. Default: of any tool;
     ///   - `hosts_except`: only calls whose arguments name a host that is not on this list
-    ///     (`api.example.com`, `*.example.com`, addresses, networks such as `10.0.0.0/8`).
+    ///     (`api.example.com`, `*.example.com`, addresses, networks such as `10.0.0.0/8`): in a URL, in
+    ///     an argument named for hosts, behind `curl` and the like, before a port, or as four decimal
+    ///     numbers. A name that is only quoted may be a file's and does not count.
     /// - `within`: how many steps `after` is remembered for. Default: the whole run.
     /// - `action`: `stop` (the default), `pause` or `warn`.
     ///
@@ -83,7 +86,11 @@ impl Sequence {
     };
 
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
-        let mut after = MapReader::open(config.require("after", d)?, "`after`", d)?;
+        // All keys are asked for before any is given up on, or the rest would count as unknown.
+        let (after, then) = (config.require("after", d), config.require("then", d));
+        let within = config.count("within", d).map(|steps| steps as u64);
+        let action = Response::read(config, d);
+        let mut after = MapReader::open(after?, "`after`", d)?;
         let rules = after.placed_texts("rules", d).unwrap_or_default();
         let after_tools = tools(&mut after, d).unwrap_or_default();
         let place = after.place();
@@ -94,12 +101,10 @@ impl Sequence {
                 "`after` names no `rules` and no `tools`, so it never holds",
             );
         }
-        let mut then = MapReader::open(config.require("then", d)?, "`then`", d)?;
+        let mut then = MapReader::open(then?, "`then`", d)?;
         let then_tools = tools(&mut then, d);
         let hosts_except = arguments::read_hosts(&mut then, "hosts_except", d);
         then.finish(d);
-        let within = config.count("within", d).map(|steps| steps as u64);
-        let action = Response::read(config, d);
         let (after_rules, places) = rules
             .into_iter()
             .map(|(rule, place)| (RuleId::from(rule), place))
@@ -181,7 +186,8 @@ impl InlineRule for CompiledSequence {
 fn unlisted_host(event: &Event, listed: &HostList) -> Option<String> {
     let args = event.tool_args.as_ref()?;
     let unlisted = arguments::hosts(args, &mut |found, _| {
-        if listed.contains(&found.host) {
+        // A name in quotes is a file's more often than a host's.
+        if found.position == Position::Loose || listed.contains(&found.host) {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(found.host.to_string())

@@ -17,8 +17,9 @@ use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::{Anchored, Input, MatchKind};
 use regex_syntax::hir::{Hir, HirKind, Repetition};
 
-/// Repetitions up to this many times are followed exactly, longer ones as if they had no end: the
-/// automaton stays small, and a pattern's length says when a beginning has become too long.
+/// Repetitions up to this many times are followed exactly, longer ones from so many on as if they had
+/// no end. So the automaton stays small, short words are not taken for the beginning of long values, and a
+/// pattern's length says when a beginning has become too long.
 const MAX_EXACT: u32 = 8;
 
 /// What the automaton may take in memory, for each stream that is being read at the same time.
@@ -204,7 +205,7 @@ fn widened(hir: &Hir) -> Hir {
             let (min, max) = if exact {
                 (repetition.min, repetition.max)
             } else {
-                (repetition.min.min(1), None)
+                (repetition.min.min(MAX_EXACT), None)
             };
             Hir::repetition(Repetition {
                 min,

@@ -81,6 +81,18 @@ fn expressions_without_end_are_refused() {
 }
 
 #[test]
+fn sequences() {
+    let page = reports(include_str!("cases/broken/sequences.txt"), with_head);
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn personal_data() {
+    let page = reports(include_str!("cases/broken/personal.txt"), with_head);
+    insta::assert_snapshot!(page);
+}
+
+#[test]
 fn schemas() {
     let page = reports(include_str!("cases/broken/schemas.txt"), with_head);
     insta::assert_snapshot!(page);

@@ -10,6 +10,7 @@
 
 mod diagnostics;
 mod digests;
+mod evasions;
 mod framing;
 mod judge;
 mod packs;

@@ -56,6 +56,11 @@ fn secrets_are_redacted() {
 }
 
 #[test]
+fn personal_data_are_redacted_masked_hashed_and_vaulted() {
+    check(include_str!("cases/personal.yaml"));
+}
+
+#[test]
 fn attacks_are_stopped_paused_and_redacted_by_intent() {
     check(include_str!("cases/injection.yaml"));
 }

@@ -23,4 +23,6 @@ mod order;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]
+mod sequence;
+#[cfg(test)]
 mod stream;

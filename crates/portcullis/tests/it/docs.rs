@@ -11,29 +11,36 @@ fn blocks(file: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
+/// Cases say in a comment which file they are: `NAME.cases.yaml`, for the pack `NAME`.
 #[test]
 fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
     let files = Files::new();
-    let mut packs = 0;
+    let (mut packs, mut tested) = (0, 0);
     for file in ["README.md", "docs/guide.md"] {
-        let mut last = None;
         for block in blocks(file, "yaml") {
-            if block.contains("policy_pack:") {
+            if let Some(name) = value_after(&block, "policy_pack: ") {
                 packs += 1;
-                let pack = files.write(&format!("pack{packs}.yaml"), &block);
+                let pack = files.write(&format!("{name}.yaml"), &block);
                 let done = run(&["policy", "lint", "--deny-warnings", &pack], "");
                 assert_eq!(done.code(), 0, "{file}: {}", done.out());
-                // The guide's cases are for its first pack.
-                last.get_or_insert(pack);
-            } else if block.starts_with("cases:") {
-                let pack = last.as_ref().unwrap();
-                let cases = files.write("cases.yaml", &block);
+            } else if let Some(name) = value_after(&block, "# ")
+                && let Some(pack) = name.strip_suffix(".cases.yaml")
+            {
+                tested += 1;
+                let pack = files.path().join(format!("{pack}.yaml"));
+                let cases = files.write(name, &block);
+                let pack = pack.to_str().unwrap();
                 let done = run(&["policy", "test", pack, "--cases", &cases], "");
                 assert_eq!(done.code(), 0, "{file}: {}{}", done.out(), done.err());
             }
         }
     }
-    assert_eq!(packs, 4);
+    assert_eq!((packs, tested), (8, 5));
+}
+
+/// The rest of the first line that begins with this.
+fn value_after<'b>(block: &'b str, start: &str) -> Option<&'b str> {
+    block.lines().find_map(|line| line.strip_prefix(start))
 }
 
 /// Each example of a rule's page is the `sync_rules` of a pack.
