@@ -17,16 +17,16 @@ use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::{Anchored, Input, MatchKind};
 use regex_syntax::hir::{Hir, HirKind, Repetition};
 
-/// Repetitions up to this many times are followed exactly, longer ones from so many on as if they had
-/// no end. So the automaton stays small, short words are not taken for the beginning of long values, and a
-/// pattern's length says when a beginning has become too long.
-const MAX_EXACT: u32 = 8;
+/// Repetitions up to this many times are followed exactly, longer ones as if they had no end: the
+/// automaton stays small, and a pattern's length says when a beginning has become too long. Following
+/// more exactly holds back a few digits less, and makes the automaton several times as large.
+const MAX_EXACT: u32 = 1;
 
 /// What the automaton may take in memory, for each stream that is being read at the same time.
-const MAX_CACHE_BYTES: usize = 8 << 20;
+const MAX_CACHE_BYTES: usize = 16 << 20;
 
 /// Caches that are kept for the next stream.
-const MAX_SPARE: usize = 16;
+const MAX_SPARE: usize = 4;
 
 /// Finds where undecided matches begin.
 pub(crate) struct Prefixes {
@@ -205,7 +205,7 @@ fn widened(hir: &Hir) -> Hir {
             let (min, max) = if exact {
                 (repetition.min, repetition.max)
             } else {
-                (repetition.min.min(MAX_EXACT), None)
+                (repetition.min.min(1), None)
             };
             Hir::repetition(Repetition {
                 min,
@@ -252,12 +252,12 @@ mod tests {
             ("the end is A", "A"),
             ("an AKIA12", "AKIA12"),
             ("an AKIA1234567890123456", "AKIA1234567890123456"),
-            ("an AKIA12345678901234567", "567"),
+            ("an AKIA12345678901234567", "12345678901234567"),
             ("AKIA12 and more", ""),
             ("task", "sk"),
             ("task-abc", "sk-abc"),
             ("call 555-", "555-"),
-            ("call 555-12345", "345"),
+            ("call 555-12345", "12345"),
             ("é555", "555"),
         ] {
             assert_eq!(held(&key, text), expected, "{text}");

@@ -329,35 +329,3 @@ const FRAGMENTS: &[&str] = &[
     ".",
     "_",
 ];
-
-#[test]
-fn zz_count() {
-    let policy = crate::pack::load_default().unwrap().policy;
-    let text = std::fs::read_to_string("/tmp/prose.txt").unwrap();
-    let low = text.to_lowercase();
-    let sc = policy.scanner();
-    for e in EventType::STANDARD {
-        println!("== {e}");
-        let c = sc.scan(&text, &e);
-        for (i, p) in sc.patterns.iter().enumerate() {
-            if c.contains(PatternId(i as u16)) {
-                let l: Vec<Vec<&str>> = p
-                    .factors()
-                    .iter()
-                    .map(|f| {
-                        f.iter()
-                            .filter(|l| low.contains(&l.text.to_lowercase()))
-                            .map(|l| &*l.text)
-                            .collect()
-                    })
-                    .collect();
-                println!(
-                    "{:?} {:?} {}",
-                    p.requirement(),
-                    l,
-                    p.source().chars().take(120).collect::<String>()
-                );
-            }
-        }
-    }
-}
