@@ -51,6 +51,7 @@ mod resolve;
 mod route;
 pub mod rules;
 pub mod scan;
+mod signals;
 mod snapshot;
 mod stream;
 mod structured;

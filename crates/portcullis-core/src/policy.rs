@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 
 use crate::canonical;
 use crate::decision::{Decision, RedactionSpec, Severity, StopSpec};
-use crate::detectors::{Kind, Meaning};
 use crate::error_code::ErrorCode;
 use crate::evaluation::{Parts, PolicyIdentity};
 use crate::event::{Event, EventType};
@@ -24,6 +23,7 @@ use crate::rules::{
     Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
 };
 use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
+use crate::signals::SignalPatterns;
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
 use crate::stream::MAX_HOLD_BYTES;
 use crate::structured::{self, Measure};
@@ -684,34 +684,5 @@ impl CompiledRule {
             Body::Inline(rule) => rule.evaluate(subject),
             Body::Fenced(rule) => rule.evaluate(&subject.input),
         }
-    }
-}
-
-/// The patterns behind [`Signals`].
-#[derive(Debug, Default)]
-struct SignalPatterns {
-    system_info: Vec<PatternId>,
-    capability_change: Vec<PatternId>,
-    sources: Vec<String>,
-}
-
-impl SignalPatterns {
-    fn add(scanner: &mut ScannerBuilder, diagnostics: &mut Diagnostics) -> Self {
-        let mut patterns = Self::default();
-        let families = [("rfc".to_owned(), Place::default())];
-        let entries = crate::pack::read_families(Kind::Signals, &families, diagnostics);
-        for (entry, _) in entries {
-            let spec = entry.pattern.spec(Kind::Signals);
-            let (pattern, meaning) = (&entry.pattern.regex, &entry.meaning);
-            match (scanner.add(&spec, &EventSet::any()), meaning) {
-                (Ok(id), Meaning::RequestsSystemInfo) => patterns.system_info.push(id),
-                (Ok(id), _) => patterns.capability_change.push(id),
-                (Err(error), _) => {
-                    diagnostics.error(Place::default(), format!("signal `{pattern}`: {error}"));
-                }
-            }
-            patterns.sources.push(entry.pattern.regex);
-        }
-        patterns
     }
 }

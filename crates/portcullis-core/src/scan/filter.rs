@@ -29,7 +29,7 @@ const WINDOWS: usize = STRIDE / 2;
 
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
-    bitmap: Box<[u64; BITMAP_WORDS]>,
+    bitmap: Box<[u64]>,
     /// How much of a hash names a bit.
     shift: u32,
     /// Sorted by the word of the bitmap that they are in.
@@ -82,7 +82,7 @@ impl LiteralFilter {
     /// A filter for these literals, each with the number of a factor that it is one of.
     pub(super) fn new<'a>(literals: impl Iterator<Item = (u16, &'a Literal)>) -> Self {
         let mut filter = Self {
-            bitmap: Box::new([0; BITMAP_WORDS]),
+            bitmap: vec![0; BITMAP_WORDS].into_boxed_slice(),
             shift: FULL_SHIFT,
             windows: Vec::new(),
             starts: Vec::new(),
@@ -184,6 +184,9 @@ impl LiteralFilter {
             return;
         }
         let shift = self.shift;
+        let Some(bitmap) = self.bitmap.first_chunk::<BITMAP_WORDS>() else {
+            return;
+        };
         let mut base = part.start;
         // The last window of a step reaches two bytes past it.
         while base + STRIDE <= part.end
@@ -197,7 +200,7 @@ impl LiteralFilter {
                 let window =
                     u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
                 let (word, bit) = slot(fold(window), shift);
-                hits |= ((self.bitmap[word] >> bit) as u32 & 1) << i;
+                hits |= ((bitmap[word] >> bit) as u32 & 1) << i;
             }
             while hits != 0 {
                 let at = 2 * hits.trailing_zeros() as usize;
@@ -208,7 +211,7 @@ impl LiteralFilter {
         }
         for start in (base..part.end).step_by(2) {
             let (word, bit) = slot(window_at(text, start), shift);
-            if (self.bitmap[word] >> bit) & 1 != 0 {
+            if (bitmap[word] >> bit) & 1 != 0 {
                 self.check(text, start, &mut found);
             }
         }

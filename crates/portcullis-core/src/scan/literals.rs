@@ -72,78 +72,6 @@ pub(super) fn crowd(literals: &[Literal]) -> bool {
     short.count() > MANY
 }
 
-/// The fewest characters without a blank that follow each other in every match.
-pub(super) fn unbroken(hir: &Hir) -> usize {
-    let (longest, _, _) = unbroken_runs(hir);
-    longest
-}
-
-/// The longest run anywhere, the one at the start and the one at the end; a part that is one run has
-/// its length in all three.
-fn unbroken_runs(hir: &Hir) -> (usize, usize, usize) {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => (0, 0, 0),
-        HirKind::Literal(literal) => {
-            let blank = literal.0.iter().any(|byte| *byte <= b' ');
-            let len = if blank { 0 } else { literal.0.len() };
-            (len, len, len)
-        }
-        HirKind::Class(Class::Unicode(class)) => {
-            let blank = class.iter().any(|range| range.start() <= ' ');
-            let len = usize::from(!blank);
-            (len, len, len)
-        }
-        HirKind::Class(_) => (0, 0, 0),
-        HirKind::Capture(capture) => unbroken_runs(&capture.sub),
-        HirKind::Repetition(repetition) => {
-            let min = repetition.min as usize;
-            let sub = &repetition.sub;
-            let one = unbroken_runs(sub);
-            let whole = is_unbroken(sub);
-            match min {
-                0 => (0, 0, 0),
-                _ if whole => (one.0 * min, one.0 * min, one.0 * min),
-                _ => one,
-            }
-        }
-        HirKind::Alternation(branches) => {
-            let runs = branches.iter().map(unbroken_runs);
-            let least = |a: (usize, usize, usize), b: (usize, usize, usize)| {
-                (a.0.min(b.0), a.1.min(b.1), a.2.min(b.2))
-            };
-            runs.reduce(least).unwrap_or_default()
-        }
-        HirKind::Concat(parts) => {
-            let (mut longest, mut start, mut end) = (0, 0, 0);
-            let mut all = true;
-            for part in parts {
-                let (inside, first, last) = unbroken_runs(part);
-                longest = longest.max(inside).max(end + first);
-                let whole = is_unbroken(part);
-                if all {
-                    start += first;
-                }
-                end = if whole { end + last } else { last };
-                all &= whole;
-            }
-            (longest, start, end)
-        }
-    }
-}
-
-/// Whether no match has a blank in it, so that what stands around it goes on through it.
-fn is_unbroken(hir: &Hir) -> bool {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => true,
-        HirKind::Literal(literal) => literal.0.iter().all(|byte| *byte > b' '),
-        HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| range.start() > ' '),
-        HirKind::Class(_) => false,
-        HirKind::Capture(capture) => is_unbroken(&capture.sub),
-        HirKind::Repetition(repetition) => is_unbroken(&repetition.sub),
-        HirKind::Alternation(parts) | HirKind::Concat(parts) => parts.iter().all(is_unbroken),
-    }
-}
-
 /// The pattern's factors, the cheapest first. None if nothing is certain to be in every match.
 pub(super) fn required(hir: &Hir) -> Vec<Vec<Literal>> {
     let read = |blanks: bool| {
@@ -401,12 +329,12 @@ fn is_word(c: char) -> bool {
 
 /// Whether what stands before this part is at the end of a word, or no word at all.
 fn starts_at_edge(hir: &Hir) -> bool {
-    at_edge(hir, |parts| parts.first())
+    at_edge(hir, <[Hir]>::first)
 }
 
 /// Whether what stands after this part is at the start of a word, or no word at all.
 fn ends_at_edge(hir: &Hir) -> bool {
-    at_edge(hir, |parts| parts.last())
+    at_edge(hir, <[Hir]>::last)
 }
 
 fn at_edge(hir: &Hir, outer: fn(&[Hir]) -> Option<&Hir>) -> bool {
@@ -454,7 +382,9 @@ fn choice(class: &Class) -> Option<Choice> {
     let letters = || chars.iter().filter(|c| c.is_ascii_alphabetic());
     let exact = !letters().any(|c| chars.contains(&other_case(*c)));
     if !exact {
-        chars.iter_mut().for_each(|c| c.make_ascii_lowercase());
+        for c in &mut chars {
+            c.make_ascii_lowercase();
+        }
         chars.sort_unstable();
         chars.dedup();
     }
@@ -628,7 +558,7 @@ fn literal_rarity(literal: &[u8]) -> f64 {
     let windows = windows(literal).map(|at| frequency(literal, at));
     let sum = windows.iter().sum::<f64>();
     // Letters say little of words.
-    let is_common = COMMON.iter().any(|word| contains(word.as_bytes(), literal));
+    let is_common = std::str::from_utf8(literal).is_ok_and(|literal| COMMON.contains(literal));
     if is_common {
         (sum * 50.0).max(0.002)
     } else {
@@ -636,332 +566,33 @@ fn literal_rarity(literal: &[u8]) -> f64 {
     }
 }
 
-fn contains(word: &[u8], part: &[u8]) -> bool {
-    word.windows(part.len()).any(|window| window == part)
-}
-
 /// Words that people use at work all the time, and that attacks are made of too.
-const COMMON: &[&str] = &[
-    "about",
-    "above",
-    "access",
-    "according",
-    "account",
-    "action",
-    "actually",
-    "address",
-    "after",
-    "again",
-    "agree",
-    "allow",
-    "already",
-    "always",
-    "answer",
-    "anything",
-    "application",
-    "approve",
-    "article",
-    "asked",
-    "assigned",
-    "available",
-    "because",
-    "before",
-    "begin",
-    "behind",
-    "being",
-    "below",
-    "between",
-    "change",
-    "check",
-    "clear",
-    "click",
-    "code",
-    "command",
-    "company",
-    "complete",
-    "confirm",
-    "contact",
-    "content",
-    "context",
-    "continue",
-    "correct",
-    "could",
-    "create",
-    "current",
-    "customer",
-    "describe",
-    "design",
-    "designed",
-    "detail",
-    "different",
-    "direct",
-    "discuss",
-    "document",
-    "does",
-    "during",
-    "each",
-    "email",
-    "employee",
-    "ensure",
-    "enter",
-    "even",
-    "every",
-    "everything",
-    "exactly",
-    "example",
-    "execute",
-    "expected",
-    "explain",
-    "false",
-    "file",
-    "final",
-    "find",
-    "first",
-    "follow",
-    "following",
-    "format",
-    "forward",
-    "from",
-    "function",
-    "general",
-    "give",
-    "given",
-    "going",
-    "good",
-    "great",
-    "group",
-    "handle",
-    "have",
-    "help",
-    "here",
-    "however",
-    "important",
-    "include",
-    "including",
-    "information",
-    "inside",
-    "instead",
-    "instruction",
-    "intended",
-    "issue",
-    "keep",
-    "know",
-    "known",
-    "language",
-    "last",
-    "later",
-    "list",
-    "little",
-    "login",
-    "longer",
-    "look",
-    "made",
-    "make",
-    "manager",
-    "many",
-    "maybe",
-    "meeting",
-    "mention",
-    "message",
-    "method",
-    "might",
-    "model",
-    "more",
-    "most",
-    "must",
-    "name",
-    "need",
-    "never",
-    "new",
-    "next",
-    "note",
-    "nothing",
-    "number",
-    "offer",
-    "office",
-    "once",
-    "only",
-    "open",
-    "option",
-    "order",
-    "other",
-    "output",
-    "over",
-    "page",
-    "paragraph",
-    "part",
-    "people",
-    "perform",
-    "person",
-    "place",
-    "plan",
-    "please",
-    "point",
-    "policy",
-    "possible",
-    "present",
-    "previous",
-    "print",
-    "prior",
-    "problem",
-    "process",
-    "product",
-    "program",
-    "project",
-    "provide",
-    "question",
-    "quick",
-    "read",
-    "real",
-    "really",
-    "reason",
-    "receive",
-    "recent",
-    "regarding",
-    "release",
-    "remember",
-    "reply",
-    "report",
-    "request",
-    "require",
-    "required",
-    "response",
-    "result",
-    "return",
-    "review",
-    "right",
-    "role",
-    "rules",
-    "safety",
-    "same",
-    "search",
-    "secret",
-    "section",
-    "security",
-    "send",
-    "sentence",
-    "service",
-    "several",
-    "share",
-    "short",
-    "should",
-    "show",
-    "similar",
-    "simple",
-    "since",
-    "some",
-    "someone",
-    "something",
-    "special",
-    "specific",
-    "start",
-    "state",
-    "step",
-    "still",
-    "stop",
-    "story",
-    "such",
-    "suggest",
-    "summarise",
-    "summarize",
-    "summary",
-    "support",
-    "sure",
-    "system",
-    "table",
-    "take",
-    "task",
-    "team",
-    "tell",
-    "test",
-    "text",
-    "than",
-    "thank",
-    "that",
-    "their",
-    "them",
-    "then",
-    "there",
-    "these",
-    "they",
-    "thing",
-    "think",
-    "this",
-    "through",
-    "time",
-    "title",
-    "today",
-    "together",
-    "tool",
-    "total",
-    "translate",
-    "true",
-    "under",
-    "understand",
-    "until",
-    "update",
-    "user",
-    "using",
-    "value",
-    "version",
-    "very",
-    "visit",
-    "want",
-    "website",
-    "week",
-    "well",
-    "were",
-    "what",
-    "when",
-    "where",
-    "which",
-    "while",
-    "will",
-    "with",
-    "within",
-    "without",
-    "word",
-    "work",
-    "would",
-    "write",
-    "written",
-    "year",
-    "your",
-    "and",
-    "for",
-    "are",
-    "not",
-    "you",
-    "all",
-    "any",
-    "can",
-    "her",
-    "was",
-    "one",
-    "our",
-    "out",
-    "day",
-    "get",
-    "has",
-    "him",
-    "his",
-    "how",
-    "its",
-    "may",
-    "now",
-    "old",
-    "see",
-    "two",
-    "way",
-    "who",
-    "did",
-    "let",
-    "put",
-    "say",
-    "she",
-    "too",
-    "use",
-];
+const COMMON: &str = "\
+    about above access according account action actually address after again agree allow \
+    already always answer anything application approve article asked assigned available \
+    because before begin behind being below between change check clear click code command \
+    company complete confirm contact content context continue correct could create current \
+    customer describe design designed detail different direct discuss document does during \
+    each email employee ensure enter even every everything exactly example execute expected \
+    explain false file final find first follow following format forward from function \
+    general give given going good great group handle have help here however important \
+    include including information inside instead instruction intended issue keep know known \
+    language last later list little login longer look made make manager many maybe meeting \
+    mention message method might model more most must name need never new next note nothing \
+    number offer office once only open option order other output over page paragraph part \
+    people perform person place plan please point policy possible present previous print \
+    prior problem process product program project provide question quick read real really \
+    reason receive recent regarding release remember reply report request require required \
+    response result return review right role rules safety same search secret section \
+    security send sentence service several share short should show similar simple since \
+    some someone something special specific start state step still stop story such suggest \
+    summarise summarize summary support sure system table take task team tell test text \
+    than thank that their them then there these they thing think this through time title \
+    today together tool total translate true under understand until update user using value \
+    version very visit want website week well were what when where which while will with \
+    within without word work would write written year your and for are not you all any can \
+    her was one our out day get has him his how its may now old see two way who did let put \
+    say she too use";
 
 /// How often this window of a literal is expected per byte of ordinary text.
 fn frequency(literal: &[u8], offset: i32) -> f64 {

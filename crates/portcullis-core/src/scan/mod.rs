@@ -16,10 +16,11 @@ mod literals;
 mod pattern;
 mod prefix;
 mod requirement;
+mod unbroken;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
@@ -258,6 +259,7 @@ impl ScannerBuilder {
             unfiltered,
             required,
             requirements,
+            spare: Mutex::default(),
         }
     }
 }
@@ -346,6 +348,8 @@ pub struct Scanner {
     required: Vec<(Requirement, PatternId)>,
     /// All that they require.
     requirements: Features,
+    /// Lists for the scans to come.
+    spare: Mutex<Vec<Vec<Hit>>>,
 }
 
 impl Scanner {
@@ -406,7 +410,7 @@ impl Scanner {
             text.is_ascii()
         };
         let filter = &self.filters[stage(event_type)];
-        let mut hits: SmallVec<[Hit; 64]> = SmallVec::new();
+        let mut hits = self.spare_hits();
         let bytes = text.as_bytes();
         for start in (0..bytes.len()).step_by(STEP) {
             let part = start..bytes.len().min(start + STEP);
@@ -431,7 +435,26 @@ impl Scanner {
                 hits.retain(|hit| hit.at + 2 * NEAR >= part.end);
             }
         }
+        self.keep_hits(hits);
         candidates.in_order()
+    }
+
+    /// A list that an earlier scan has left, so that this one need not make its own.
+    fn spare_hits(&self) -> Vec<Hit> {
+        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
+        spare.unwrap_or_default()
+    }
+
+    fn keep_hits(&self, mut hits: Vec<Hit>) {
+        const MAX_SPARE: usize = 16;
+        const MAX_KEPT: usize = 4 << 10;
+        hits.clear();
+        if let Ok(mut spare) = self.spare.try_lock()
+            && spare.len() < MAX_SPARE
+            && hits.capacity() <= MAX_KEPT
+        {
+            spare.push(hits);
+        }
     }
 
     /// Notes the pattern that a literal announces together with others around it, and where its match
@@ -555,7 +578,7 @@ impl Scanner {
 pub struct Candidates {
     patterns: Bits,
     /// In the order of the text, for each pattern.
-    regions: SmallVec<[(PatternId, Range<usize>); 2]>,
+    regions: SmallVec<[(PatternId, Range<usize>); 16]>,
 }
 
 impl Candidates {

@@ -9,7 +9,7 @@ use regex_automata::{Anchored, Input, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::literals::{self, Literal};
-use super::{PatternSpec, Requirement};
+use super::{PatternSpec, Requirement, unbroken};
 use crate::detectors::Check;
 
 /// A pattern whose matches cannot be confirmed near their end is followed for so many matches; the
@@ -118,7 +118,7 @@ impl Pattern {
                 .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
         };
         // A long token without a telling prefix is better announced by its length.
-        let long = literals::unbroken(&hir) >= Requirement::LONG;
+        let long = unbroken::longest(&hir) >= Requirement::LONG;
         let crowded = |factors: &[Vec<Literal>]| match factors.first() {
             Some(first) => literals::crowd(first),
             None => true,

@@ -257,7 +257,7 @@ mod tests {
             ("task", "sk"),
             ("task-abc", "sk-abc"),
             ("call 555-", "555-"),
-            ("call 555-12345", "12345"),
+            ("call 555-12345", "555-12345"),
             ("é555", "555"),
         ] {
             assert_eq!(held(&key, text), expected, "{text}");

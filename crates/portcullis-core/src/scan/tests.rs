@@ -267,10 +267,11 @@ proptest! {
     ) {
         let patterns: Vec<(&str, bool)> = patterns;
         let (scanner, ids) = scanner(&patterns);
-        let text: String = pieces
-            .iter()
-            .map(|(piece, padding)| format!("{piece}{}", "z ".repeat(*padding / 2 * (*padding % 3))))
-            .collect();
+        let mut text = String::new();
+        for (piece, padding) in pieces {
+            text.push_str(piece);
+            text.push_str(&"z ".repeat(padding / 2 * (padding % 3)));
+        }
         let candidates = scanner.scan(&text, &EventType::LlmBefore);
         for id in ids {
             let (mut near, mut all) = (Vec::new(), Vec::new());

@@ -63,7 +63,7 @@ fn the_pack_of_the_rfc_loads_unchanged() {
 }
 
 #[test]
-fn the_default_pack_is_the_rfcs_with_its_deep_rule_off() {
+fn the_default_pack_has_the_rfcs_rules_and_its_deep_rule_off() {
     let loaded = pack::load_default().unwrap();
     assert!(
         loaded.warnings.diagnostics.is_empty(),
@@ -71,7 +71,8 @@ fn the_default_pack_is_the_rfcs_with_its_deep_rule_off() {
         loaded.warnings
     );
     let (ours, rfc) = (loaded.policy, load(RFC));
-    assert_eq!(rule_ids(&ours), rule_ids(&rfc));
+    let ids = rule_ids(&ours);
+    assert!(rule_ids(&rfc).iter().all(|id| ids.contains(id)), "{ids:?}");
     assert_eq!(ours.tool_risks(), rfc.tool_risks());
     assert_eq!(ours.gateway(), rfc.gateway());
     assert_eq!(ours.limits().max_text_bytes, 1 << 20);

@@ -55,6 +55,20 @@ pub(crate) fn default_pack() -> Policy {
     load(&text)
 }
 
+/// The rules and patterns of RFC-001, and nothing of ours.
+pub(crate) fn rfc_pack() -> Policy {
+    load(
+        "policy_pack: rfc
+version: '1.0.0'
+gateway: {sync: {timeout_ms: 60000}}
+sync_rules:
+  - {id: tool-allowlist, config: {denied_tools: [admin.execute, filesystem.delete]}}
+  - {id: secret-redaction}
+  - {id: injection-patterns}
+",
+    )
+}
+
 pub(crate) fn load(text: &str) -> Policy {
     let pack = Pack {
         file: "test.yaml",
