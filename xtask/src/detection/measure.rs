@@ -28,6 +28,8 @@ pub(super) struct InjectionSet {
     pub(super) about: &'static str,
     pub(super) recall: Rate,
     pub(super) false_positives: Rate,
+    /// Without the patterns of RFC-001, which are given.
+    pub(super) without_rfc: Rate,
 }
 
 #[derive(Default)]
@@ -118,8 +120,11 @@ const INJECTION_SETS: &[(&str, Channel, &str)] = &[
 
 pub(super) fn all(folder: &Path) -> Result<Results> {
     let mut results = Results::default();
-    let gate = Gate::new("injection-patterns", Kind::Injection, "")?;
-    let secrets = Gate::new("secret-redaction", Kind::Secrets, "")?;
+    let injection = "injection-patterns";
+    // Tool descriptions are judged by a rule of their own.
+    let gate = Gate::new(injection, Kind::Injection, &["tool-description"])?;
+    let ours = Gate::new(injection, Kind::Injection, &["tool-description", "rfc"])?;
+    let secrets = Gate::new("secret-redaction", Kind::Secrets, &[])?;
     for (name, channel, about) in INJECTION_SETS {
         let rows = corpus::read(folder, name)?;
         let mut set = InjectionSet {
@@ -127,11 +132,14 @@ pub(super) fn all(folder: &Path) -> Result<Results> {
             about,
             recall: Rate::default(),
             false_positives: Rate::default(),
+            without_rfc: Rate::default(),
         };
         for row in &rows {
-            let flagged = gate.flags(tool_output(row).unwrap_or(&row.text), *channel);
+            let text = tool_output(row).unwrap_or(&row.text);
+            let flagged = gate.flags(text, *channel);
             if row.is_benign() {
                 set.false_positives.add(flagged);
+                set.without_rfc.add(ours.flags(text, *channel));
             } else {
                 set.recall.add(flagged);
             }
@@ -186,6 +194,7 @@ fn raw_goals(gate: &Gate, rows: &[Row]) -> InjectionSet {
         about: "the same without the template",
         recall,
         false_positives: Rate::default(),
+        without_rfc: Rate::default(),
     }
 }
 
@@ -232,11 +241,12 @@ fn language(name: &str) -> &str {
 struct Gate(Policy);
 
 impl Gate {
-    fn new(rule: &str, kind: Kind, config: &str) -> Result<Self> {
-        let families: Vec<&str> = detectors::names(kind).collect();
+    fn new(rule: &str, kind: Kind, without: &[&str]) -> Result<Self> {
+        let families = detectors::names(kind).filter(|name| !without.contains(name));
+        let families: Vec<&str> = families.collect();
         let text = format!(
             "policy_pack: detection\nversion: '1'\nsync_rules:\n  - id: {rule}\n    \
-             config: {{families: [{}]{config}}}\n",
+             config: {{families: [{}], evasions: true}}\n",
             families.join(", ")
         );
         let loaded = pack::load(&Pack {
@@ -282,8 +292,8 @@ impl Gate {
 /// The corpus's names for what our entities are.
 const PII_TYPES: &[(&str, &[&str])] = &[
     ("CREDIT_CARD", &["PAYMENT_CARD"]),
-    ("EMAIL_ADDRESS", &["EMAIL"]),
-    ("IBAN_CODE", &["IBAN"]),
+    ("EMAIL_ADDRESS", &["EMAIL_ADDRESS"]),
+    ("IBAN_CODE", &["IBAN", "IBAN_CODE"]),
     ("IP_ADDRESS", &["IP_ADDRESS"]),
     ("PHONE_NUMBER", &["PHONE", "PHONE_NUMBER"]),
     ("US_SSN", &["US_SSN"]),
@@ -291,7 +301,7 @@ const PII_TYPES: &[(&str, &[&str])] = &[
 
 /// By type: a span is found if a finding of its type overlaps it.
 fn personal_data(folder: &Path) -> Result<BTreeMap<&'static str, Counts>> {
-    let gate = Gate::new("pii-redaction", Kind::Pii, "")?;
+    let gate = Gate::new("pii-redaction", Kind::Pii, &[])?;
     let mut by_type: BTreeMap<&'static str, Counts> = BTreeMap::new();
     for row in corpus::read(folder, "pii")? {
         let event = Event::tool_call_result("r", "t", &*row.text);
