@@ -11,15 +11,15 @@ use std::ops::Range;
 
 use super::literals::{self, Literal, WINDOW};
 
-/// 2^18 bits: 32 KiB. Of few literals only an eighth is used, which is well inside the first-level
+/// 2^20 bits: 128 KiB. Of few literals only a sixteenth is used, which is well inside the first-level
 /// cache.
-const BITMAP_WORDS: usize = 1 << 12;
+const BITMAP_WORDS: usize = 1 << 14;
 
 /// With more windows all of it is used.
 const FEW_WINDOWS: usize = 4 << 10;
 
-/// Leaves 18 bits of a hash.
-const FULL_SHIFT: u32 = 14;
+/// Leaves 20 bits of a hash.
+const FULL_SHIFT: u32 = 12;
 
 /// Bytes per step of the main loop.
 const STRIDE: usize = 32;
@@ -93,7 +93,7 @@ impl LiteralFilter {
             filter.add(literal, factor, &mut known);
         }
         if filter.windows.len() <= FEW_WINDOWS {
-            filter.shift += 3;
+            filter.shift += 4;
         }
         filter.index();
         filter
