@@ -8,6 +8,16 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use portcullis_core::{Context, Event, Step};
 use serde_json::{Map, json};
 
+/// The rules and the thirteen patterns of RFC-001: what `PenguiFlow` has too.
+pub(crate) const RFC_PACK: &str = "
+policy_pack: rfc
+version: '1.0.0'
+sync_rules:
+  - {id: tool-allowlist, config: {denied_tools: [admin.execute, filesystem.delete]}}
+  - {id: secret-redaction}
+  - {id: injection-patterns}
+";
+
 /// Ordinary prose about ordinary work, with none of the words that attacks are made of.
 const PROSE: &str = "The quarterly report compares revenue across regions and explains why the \
 northern branch grew faster than expected. Customers asked for clearer invoices, so the billing team \

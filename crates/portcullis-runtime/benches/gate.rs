@@ -33,10 +33,23 @@ fn runtime() -> Runtime {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every input of the table, by the default pack.
+fn rfc_gateway() -> Gateway {
+    let loaded = pack::load(&pack::Pack {
+        file: "rfc.yaml",
+        text: cases::RFC_PACK,
+        ..pack::Pack::default()
+    });
+    Gateway::builder(loaded.unwrap_or_else(|report| panic!("{report}")).policy).build()
+}
+
+/// Every input of the table, by RFC-001's patterns and by the default pack, which has all detectors.
 fn events(c: &mut Criterion) {
-    let gateway = default_gateway();
-    let mut group = c.benchmark_group("gate");
+    by(c, "gate, rfc", &rfc_gateway());
+    by(c, "gate", &default_gateway());
+}
+
+fn by(c: &mut Criterion, name: &str, gateway: &Gateway) {
+    let mut group = c.benchmark_group(name);
     for (name, Step { mut context, event }) in cases::cases() {
         group.throughput(Throughput::Bytes(event.text().len() as u64));
         group.bench_function(name, |b| {

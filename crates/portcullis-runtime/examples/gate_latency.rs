@@ -1,7 +1,8 @@
 //! Measures the gate in process, event by event: p50, p99 and heap allocations.
 //!
 //! `cargo run --release -p portcullis-runtime --example gate_latency` prints a line of JSON per
-//! input, or for those whose name contains the first argument. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`.
+//! input, or for those whose name contains the first argument, by RFC-001's patterns, or with `--all` by
+//! the default pack. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`.
 
 #[path = "../benches/cases.rs"]
 mod cases;
@@ -23,9 +24,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    let gateway = Gateway::builder(pack::load_default()?.policy).build();
+    let loaded = if std::env::args().any(|arg| arg == "--all") {
+        pack::load_default()?
+    } else {
+        pack::load(&pack::Pack {
+            file: "rfc.yaml",
+            text: cases::RFC_PACK,
+            ..pack::Pack::default()
+        })?
+    };
+    let gateway = Gateway::builder(loaded.policy).build();
     println!("{}", json!({"portcullis": env!("CARGO_PKG_VERSION")}));
-    let only = std::env::args().nth(1);
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     for (name, step) in cases::cases() {
         if only.as_ref().is_none_or(|only| name.contains(&**only)) {
             println!("{}", measure(&gateway, name, step));

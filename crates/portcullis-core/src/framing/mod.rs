@@ -44,9 +44,11 @@ pub enum Framing {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use portcullis_core::{Context, FramedGuard, Framing, StreamGuard, TextPath, pack};
+/// use portcullis_core::rules::{RuleSettings, SecretRedaction};
+/// use portcullis_core::{Context, FramedGuard, Framing, PolicyBuilder, StreamGuard, TextPath};
 ///
-/// let policy = Arc::new(pack::load_default()?.policy);
+/// let secrets = RuleSettings::SecretRedaction(SecretRedaction::default());
+/// let policy = Arc::new(PolicyBuilder::new("example", "1").rule(secrets).compile()?);
 /// let open = move || StreamGuard::new(Arc::clone(&policy), Context::new("run-1"));
 /// let mut guard = FramedGuard::new(Framing::JsonLines(TextPath::ollama()), open);
 /// let mut out = Vec::new();

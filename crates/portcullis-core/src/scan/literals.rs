@@ -122,7 +122,9 @@ pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<Vec<Li
 /// rarest that starts at an odd one. Each has at least three bytes of the literal in it; -1 is a
 /// window that starts a byte before.
 pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
-    let last = literal.len() as i32 - MIN_KEYWORD_BYTES as i32;
+    /// Of a long literal the beginning is enough, and near to where it stands.
+    const LOOKED_AT: usize = 64;
+    let last = literal.len().min(LOOKED_AT) as i32 - MIN_KEYWORD_BYTES as i32;
     [0, 1].map(|parity| {
         (-1..=last)
             .filter(|offset| offset.rem_euclid(2) == parity)

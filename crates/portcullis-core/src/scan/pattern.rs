@@ -19,6 +19,9 @@ const MAX_UNBOUNDED_MATCHES: usize = 256;
 /// A match this short is confirmed near its end whatever its pattern looks like.
 const SHORT_MATCH: usize = 256;
 
+/// Nor does a longer one look far, if it has an end.
+const BOUNDED_MATCH: usize = 4 << 10;
+
 /// What one compiled pattern may take.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
 
@@ -260,12 +263,18 @@ impl Pattern {
                 return;
             }
             let mut whole = one.range();
-            if count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally {
+            let too_many = count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally;
+            if too_many {
                 whole.end = text.len();
             }
             count += 1;
             at = whole.end;
-            let value = self.value(compiled, text, &whole);
+            let value = if too_many {
+                // Nobody has looked at the rest, so nothing speaks for it.
+                Some(whole.clone())
+            } else {
+                self.value(compiled, text, &whole)
+            };
             if !found(Found { whole, value }) {
                 return;
             }
@@ -382,7 +391,7 @@ fn confirms_locally(hir: &Hir) -> bool {
     if hir
         .properties()
         .maximum_len()
-        .is_some_and(|max| max <= SHORT_MATCH)
+        .is_some_and(|max| max <= BOUNDED_MATCH)
     {
         return true;
     }

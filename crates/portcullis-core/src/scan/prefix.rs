@@ -175,9 +175,11 @@ fn beginnings(hir: &Hir) -> Hir {
         HirKind::Capture(capture) => beginnings(&capture.sub),
         HirKind::Alternation(parts) => Hir::alternation(parts.iter().map(beginnings).collect()),
         HirKind::Repetition(repetition) => {
+            // As `widened` has it: what can be begun is what can be gone on with.
+            let exact = repetition.max.filter(|max| *max <= MAX_EXACT);
             let before = Repetition {
                 min: 0,
-                max: repetition.max.map(|max| max.saturating_sub(1)),
+                max: exact.map(|max| max.saturating_sub(1)),
                 greedy: true,
                 sub: repetition.sub.clone(),
             };

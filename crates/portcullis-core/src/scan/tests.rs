@@ -206,6 +206,19 @@ fn keywords_announce_the_pattern_even_in_odd_case() {
     }
 }
 
+/// What is past the limit is found, whatever the pattern asks of a value.
+#[test]
+fn the_rest_is_found_without_checks_and_as_a_whole() {
+    let (scanner, ids) = scanner(&[(r"key=(?P<value>[^;]*?);", false)]);
+    let text = "key=a;".repeat(300);
+    let candidates = scanner.scan(&text, &EventType::LlmBefore);
+    let mut last = 0..0;
+    scanner.find_all(ids[0], &text, &candidates, 0..text.len(), |span| {
+        last = span;
+    });
+    assert_eq!(last.end, text.len());
+}
+
 #[test]
 fn many_ambiguous_matches_end_in_one_that_takes_the_rest() {
     let (scanner, ids) = scanner(&[(r"ab|ab.*zzzz", false)]);

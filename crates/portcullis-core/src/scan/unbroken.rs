@@ -31,7 +31,10 @@ fn unbroken_runs(hir: &Hir) -> (usize, usize, usize) {
             let whole = is_unbroken(sub);
             match min {
                 0 => (0, 0, 0),
-                _ if whole => (one.0 * min, one.0 * min, one.0 * min),
+                _ if whole => {
+                    let all = one.0.saturating_mul(min);
+                    (all, all, all)
+                }
                 _ => one,
             }
         }

@@ -4,7 +4,7 @@ use portcullis_core::{Action, Context, Event, Step};
 use portcullis_runtime::Gateway;
 use serde_json::json;
 
-use crate::fixtures::{args, default_pack, rfc_pack};
+use crate::fixtures::{args, default_pack, load};
 
 #[path = "../../benches/cases.rs"]
 mod cases;
@@ -13,7 +13,7 @@ pub(crate) use cases::at_once;
 
 #[test]
 fn an_allowed_event_costs_no_allocation() {
-    let gateway = Gateway::builder(rfc_pack()).build();
+    let gateway = Gateway::builder(load(cases::RFC_PACK)).build();
     let text = || cases::prose(2000);
     let call = args(json!({"query": "revenue by region", "limit": 20, "columns": ["region"]}));
     let events = [
@@ -43,7 +43,7 @@ fn an_allowed_event_costs_no_allocation() {
 /// The benchmark's inputs, so that what BENCHMARKS.md claims of them stays true.
 #[test]
 fn every_benchmark_that_is_allowed_costs_no_allocation() {
-    let gateway = Gateway::builder(rfc_pack()).build();
+    let gateway = Gateway::builder(load(cases::RFC_PACK)).build();
     for (name, step) in cases::cases() {
         let Step { mut context, event } = step;
         let mut action = at_once(gateway.evaluate(&mut context, &event))
