@@ -507,6 +507,13 @@ impl Policy {
             .get_or_init(|| self.scanner.prefixes(&self.stream_patterns))
     }
 
+    /// Compiles every pattern now. Built-in patterns are otherwise compiled when a text first needs
+    /// them, which costs that text a millisecond or more each; something that serves for long does this
+    /// once, on a thread of its own.
+    pub fn warm(&self) {
+        self.scanner.warm();
+    }
+
     /// How much of a streamed answer can be held back at most, in bytes.
     pub fn max_hold(&self) -> usize {
         let longest = self.prefixes().max_len();

@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 
 fn default_gateway() -> Gateway {
     let loaded = pack::load_default().unwrap_or_else(|report| panic!("{report}"));
+    loaded.policy.warm();
     Gateway::builder(loaded.policy).build()
 }
 

@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ..pack::Pack::default()
         })?
     };
+    loaded.policy.warm();
     let gateway = Gateway::builder(loaded.policy).build();
     println!("{}", json!({"portcullis": env!("CARGO_PKG_VERSION")}));
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));

@@ -524,6 +524,13 @@ impl Scanner {
         }
     }
 
+    /// Compiles what would otherwise be compiled when it is first needed.
+    pub(crate) fn warm(&self) {
+        for pattern in &self.patterns {
+            pattern.warm();
+        }
+    }
+
     /// The first value that a pattern finds.
     pub fn find(&self, id: PatternId, text: &str) -> Option<Range<usize>> {
         self.patterns[usize::from(id.0)].find(text)

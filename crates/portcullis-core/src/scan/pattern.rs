@@ -172,6 +172,10 @@ impl Pattern {
         self.compiled.get_or_init(|| self.compile().ok()).as_ref()
     }
 
+    pub(super) fn warm(&self) {
+        self.compiled();
+    }
+
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
         self.source == spec.regex
             && self.unspaced == spec.unspaced
