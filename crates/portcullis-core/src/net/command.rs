@@ -4,43 +4,43 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Commands whose arguments are hosts, with the options whose values are not. Names that are also
-/// everyday words, such as `host`, are left out.
+/// everyday words, such as `host`, are left out. Sorted.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("curl", CURL),
-    ("wget", WGET),
+    ("Invoke-RestMethod", &["-OutFile", "-TimeoutSec"]),
+    ("Invoke-WebRequest", &["-OutFile", "-TimeoutSec"]),
     ("aria2c", &["-o", "-d"]),
+    ("curl", CURL),
+    ("dig", &[]),
+    ("drill", &[]),
+    ("fping", PING),
+    ("ftp", &[]),
+    ("hping3", PING),
+    ("irm", &["-OutFile", "-TimeoutSec"]),
+    ("iwr", &["-OutFile", "-TimeoutSec"]),
+    ("lynx", &[]),
+    ("mtr", PING),
+    ("mysql", &[]),
     ("nc", &["-w", "-i", "-p"]),
     ("ncat", &["-w", "-i", "-p"]),
     ("netcat", &["-w", "-i", "-p"]),
+    ("nmap", &["-T", "-oN", "-oX", "-oG"]),
+    ("nslookup", &[]),
+    ("openssl", &[]),
+    ("ping", PING),
+    ("ping6", PING),
+    ("psql", &[]),
+    ("redis-cli", &["-i"]),
+    ("rsync", COPY),
+    ("scp", COPY),
+    ("sftp", COPY),
     ("socat", &["-t", "-T"]),
     ("ssh", &["-i", "-p", "-o", "-F"]),
     ("telnet", &[]),
-    ("ftp", &[]),
     ("tftp", &[]),
-    ("ping", PING),
-    ("ping6", PING),
-    ("fping", PING),
-    ("hping3", PING),
-    ("traceroute", PING),
     ("tracepath", PING),
-    ("mtr", PING),
-    ("dig", &[]),
-    ("drill", &[]),
-    ("nslookup", &[]),
-    ("nmap", &["-T", "-oN", "-oX", "-oG"]),
-    ("lynx", &[]),
+    ("traceroute", PING),
     ("w3m", &[]),
-    ("openssl", &[]),
-    ("mysql", &[]),
-    ("psql", &[]),
-    ("redis-cli", &["-i"]),
-    ("Invoke-WebRequest", &["-OutFile", "-TimeoutSec"]),
-    ("Invoke-RestMethod", &["-OutFile", "-TimeoutSec"]),
-    ("iwr", &["-OutFile", "-TimeoutSec"]),
-    ("irm", &["-OutFile", "-TimeoutSec"]),
-    ("scp", COPY),
-    ("sftp", COPY),
-    ("rsync", COPY),
+    ("wget", WGET),
 ];
 
 const CURL: &[&str] = &[
@@ -184,11 +184,12 @@ fn network_command(words: &mut Words<'_>) -> Option<Command> {
 }
 
 fn lookup(word: &str) -> Option<Command> {
-    let name = word.rsplit(['/', '\\']).next()?;
+    let folder = word.bytes().rposition(|byte| matches!(byte, b'/' | b'\\'));
+    let name = folder.map_or(word, |end| &word[end + 1..]);
     let name = name.strip_suffix(".exe").unwrap_or(name);
-    let (_, options) = COMMANDS.iter().find(|(known, _)| *known == name)?;
+    let place = COMMANDS.binary_search_by_key(&name, |(known, _)| known);
     Some(Command {
-        options,
+        options: COMMANDS[place.ok()?].1,
         copies: matches!(name, "scp" | "sftp" | "rsync"),
     })
 }
@@ -363,5 +364,15 @@ impl<'t> Words<'t> {
 
     fn is_blank(&self, byte: u8) -> bool {
         matches!(byte, b' ' | b'\t' | b'\r') || self.inside && matches!(byte, b'"' | b'\'')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COMMANDS;
+
+    #[test]
+    fn commands_are_sorted() {
+        assert!(COMMANDS.is_sorted_by_key(|(name, _)| name));
     }
 }

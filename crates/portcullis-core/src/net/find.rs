@@ -47,6 +47,10 @@ pub fn hosts<B>(
     is_host: bool,
     visit: &mut dyn FnMut(&Found<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b',');
+    if !is_host && text.bytes().all(plain) {
+        return ControlFlow::Continue(());
+    }
     let start = text.len() - text.trim_start_matches(|c: char| c <= ' ').len();
     let mut finder = Finder { text, start, visit };
     finder.whole(is_host)?;

@@ -2,14 +2,16 @@
 //!
 //! A bitmap says for a four-byte window of the text whether some literal has such a window. Windows
 //! are independent of each other, so the processor works on many at once, and the pass costs the
-//! same for ten literals as for a hundred; a thousand fill the bitmap enough to double it. Only windows at even offsets are looked at: every
+//! same for ten literals as for thousands. Only windows at even offsets are looked at: every
 //! literal is known by two of its windows, one for each way it can lie. A window that is in the
 //! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::PatternId;
 use super::literals::{self, Literal, WINDOW};
+use super::screen::{Neighbours, ScreenId};
 
 /// 2^20 bits: 128 KiB. Of few literals only a sixteenth is used, which is well inside the first-level
 /// cache.
@@ -35,7 +37,7 @@ pub(super) struct LiteralFilter {
     /// Sorted by the word of the bitmap that they are in.
     windows: Vec<Window>,
     /// Where the windows of each word start, and where the last ones end.
-    starts: Vec<usize>,
+    starts: Vec<u32>,
     literals: Vec<Known>,
 }
 
@@ -49,14 +51,53 @@ struct Window {
 
 #[derive(Debug)]
 struct Known {
+    /// The first eight bytes, folded, and which of them there are.
+    head: u64,
+    mask: u64,
     literal: Literal,
-    /// The factors that it is a literal of.
-    factors: Vec<u16>,
+    announces: Vec<Announced>,
+}
+
+/// The first eight bytes, folded; past the end there are zeros.
+#[inline]
+fn head(text: &[u8]) -> u64 {
+    let bytes = text.first_chunk().copied().unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        bytes[..text.len()].copy_from_slice(text);
+        bytes
+    });
+    u64::from_le_bytes(bytes) | 0x2020_2020_2020_2020
+}
+
+/// What a filter looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Literals of ASCII, where only ASCII stands beside them.
+    Ascii,
+    /// All others, and all where something else does.
+    Other,
+}
+
+/// What a literal announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Announced {
+    pub(super) pattern: PatternId,
+    /// What the text around the literal must pass.
+    pub(super) screen: ScreenId,
+    /// The most bytes of a match that can stand before it; `None` if there is no limit.
+    pub(super) max_before: Option<u32>,
+    pub(super) neighbours: Neighbours,
 }
 
 impl Known {
     /// Whether the literal stands here.
+    #[inline]
     fn stands_at(&self, text: &[u8], from: usize) -> bool {
+        let here = text.get(from..).map_or(0, head);
+        (here ^ self.head) & self.mask == 0 && self.is_all_at(text, from)
+    }
+
+    fn is_all_at(&self, text: &[u8], from: usize) -> bool {
         let literal = &self.literal;
         let bytes = literal.text.as_bytes();
         let end = from + bytes.len();
@@ -79,8 +120,12 @@ impl Known {
 }
 
 impl LiteralFilter {
-    /// A filter for these literals, each with the number of a factor that it is one of.
-    pub(super) fn new<'a>(literals: impl Iterator<Item = (u16, &'a Literal)>) -> Self {
+    /// A filter for these literals, each with what it announces, wherever such a byte may stand beside
+    /// them.
+    pub(super) fn new<'a>(
+        literals: impl Iterator<Item = (Announced, &'a Literal)>,
+        beside: Beside,
+    ) -> Self {
         let mut filter = Self {
             bitmap: vec![0; BITMAP_WORDS].into_boxed_slice(),
             shift: FULL_SHIFT,
@@ -89,8 +134,8 @@ impl LiteralFilter {
             literals: Vec::new(),
         };
         let mut known = HashMap::new();
-        for (factor, literal) in literals {
-            filter.add(literal, factor, &mut known);
+        for (announced, literal) in literals {
+            filter.add(literal, announced, beside, &mut known);
         }
         if filter.windows.len() <= FEW_WINDOWS {
             filter.shift += 4;
@@ -108,36 +153,58 @@ impl LiteralFilter {
         let word = |window: &Window| slot(window.folded, shift).0;
         self.windows.sort_by_key(word);
         self.starts = (0..=BITMAP_WORDS)
-            .map(|start| self.windows.partition_point(|window| word(window) < start))
+            .map(|start| self.windows.partition_point(|window| word(window) < start) as u32)
             .collect();
     }
 
     fn add<'a>(
         &mut self,
         literal: &'a Literal,
-        factor: u16,
+        announced: Announced,
+        beside: Beside,
         known: &mut HashMap<&'a Literal, usize>,
     ) {
         if let Some(index) = known.get(literal) {
-            let factors = &mut self.literals[*index].factors;
-            if !factors.contains(&factor) {
-                factors.push(factor);
+            let announces = &mut self.literals[*index].announces;
+            let same = |one: &&mut Announced| {
+                (one.pattern, one.screen) == (announced.pattern, announced.screen)
+            };
+            match announces.iter_mut().find(same) {
+                Some(one) => {
+                    let both = one.max_before.zip(announced.max_before);
+                    one.max_before = both.map(|(one, other)| one.max(other));
+                }
+                None => announces.push(announced),
             }
             return;
         }
         let index = self.literals.len();
-        known.insert(literal, index);
         let folded = literal.text.to_ascii_lowercase();
+        let before = self.windows.len();
         for offset in literals::windows(folded.as_bytes()) {
-            self.add_window(literal, folded.as_bytes(), index as u32, offset);
+            self.add_window(literal, folded.as_bytes(), index as u32, offset, beside);
         }
+        if self.windows.len() == before {
+            return;
+        }
+        known.insert(literal, index);
+        let bytes = literal.text.as_bytes();
         self.literals.push(Known {
+            head: head(bytes),
+            mask: u64::MAX >> (64 - 8 * bytes.len().min(8)),
             literal: literal.clone(),
-            factors: vec![factor],
+            announces: vec![announced],
         });
     }
 
-    fn add_window(&mut self, literal: &Literal, folded: &[u8], index: u32, offset: i32) {
+    fn add_window(
+        &mut self,
+        literal: &Literal,
+        folded: &[u8],
+        index: u32,
+        offset: i32,
+        beside: Beside,
+    ) {
         let mut bytes = [None; WINDOW];
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = usize::try_from(offset + place as i32)
@@ -151,8 +218,12 @@ impl LiteralFilter {
                 offset,
             });
         };
+        let ascii = literal.text.is_ascii();
         if bytes.iter().all(Option::is_some) {
-            return add(bytes.map(Option::unwrap_or_default));
+            if ascii == (beside == Beside::Ascii) {
+                add(bytes.map(Option::unwrap_or_default));
+            }
+            return;
         }
         // At most one byte of the window lies outside the literal. It can be anything there, the end
         // of the text included, but no part of a word where the literal has none beside it.
@@ -161,7 +232,12 @@ impl LiteralFilter {
             _ => !literal.ends_word,
         };
         let mut seen = [false; 256];
-        for any in 0..=u8::MAX {
+        let any = match beside {
+            Beside::Ascii => 0..=0x7f,
+            Beside::Other if ascii => 0x80..=u8::MAX,
+            Beside::Other => 0..=u8::MAX,
+        };
+        for any in any {
             let folded = usize::from(any | 0x20);
             let possible = beside_word || !(any.is_ascii_alphanumeric() || any == b'_');
             if possible && !seen[folded] {
@@ -171,15 +247,8 @@ impl LiteralFilter {
         }
     }
 
-    /// Calls `found` with each factor that has a literal in this part of the text, and where, perhaps
-    /// more than once. The part begins at an even place. A literal that lies across its ends is found in one of
-    /// the parts.
-    pub(super) fn scan(
-        &self,
-        text: &[u8],
-        part: Range<usize>,
-        mut found: impl FnMut(u16, usize, bool),
-    ) {
+    /// Calls `found` with each literal in the text, where it is and what it announces, in no order.
+    pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(Range<usize>, &[Announced])) {
         if self.windows.is_empty() {
             return;
         }
@@ -187,12 +256,11 @@ impl LiteralFilter {
         let Some(bitmap) = self.bitmap.first_chunk::<BITMAP_WORDS>() else {
             return;
         };
-        let mut base = part.start;
+        let mut base = 0;
         // The last window of a step reaches two bytes past it.
-        while base + STRIDE <= part.end
-            && let Some(step) = text
-                .get(base..)
-                .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
+        while let Some(step) = text
+            .get(base..)
+            .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
         {
             let mut hits = 0u32;
             for i in 0..WINDOWS {
@@ -209,7 +277,7 @@ impl LiteralFilter {
             }
             base += STRIDE;
         }
-        for start in (base..part.end).step_by(2) {
+        for start in (base..text.len()).step_by(2) {
             let (word, bit) = slot(window_at(text, start), shift);
             if (bitmap[word] >> bit) & 1 != 0 {
                 self.check(text, start, &mut found);
@@ -217,19 +285,17 @@ impl LiteralFilter {
         }
     }
 
-    #[cold]
-    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(u16, usize, bool)) {
+    #[inline(never)]
+    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &[Announced])) {
         let folded = window_at(text, start);
         let (word, _) = slot(folded, self.shift);
-        let windows = &self.windows[self.starts[word]..self.starts[word + 1]];
+        let windows = &self.windows[self.starts[word] as usize..self.starts[word + 1] as usize];
         for window in windows.iter().filter(|window| window.folded == folded) {
             let known = &self.literals[window.literal as usize];
             if let Some(from) = start.checked_add_signed(-window.offset as isize)
                 && known.stands_at(text, from)
             {
-                for factor in &known.factors {
-                    found(*factor, from, known.literal.first);
-                }
+                found(from..from + known.literal.text.len(), &known.announces);
             }
         }
     }
@@ -254,6 +320,7 @@ const fn fold(window: u32) -> u32 {
     window | 0x2020_2020
 }
 
+/// The word of the bitmap that a window is in, and its bit there.
 #[inline]
 const fn slot(folded: u32, shift: u32) -> (usize, u32) {
     let hash = folded.wrapping_mul(0x9E37_79B1) >> shift;

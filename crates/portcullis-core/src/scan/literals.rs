@@ -1,11 +1,17 @@
 //! Works out literals that any match of a pattern must contain.
 //!
 //! A pattern gives a few *factors*: sets of literals such that every match contains one literal of
-//! each set. `(ignore|forget) (previous|prior) rules` has three. One factor alone is often an ordinary
-//! word; all of them close together hardly ever are, unless the pattern matches.
+//! the set. `(ignore|forget) (previous|prior) rules` has three. The one that ordinary text has least
+//! often announces the pattern, together with what the pattern says of the text around it
+//! ([`screen`](super::screen)).
+
+use std::ops::Range;
 
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Look};
 use smallvec::SmallVec;
+
+use super::frequency;
+use super::screen::Surroundings;
 
 /// The filter looks at this many bytes at a time.
 pub(super) const WINDOW: usize = 4;
@@ -19,23 +25,16 @@ const MAX_VARIANTS: usize = 64;
 /// Longer literals say nothing more.
 const MAX_CHARS: usize = 12;
 
-/// More factors say hardly more.
-const MAX_FACTORS: usize = 3;
+/// What it costs to compare a literal where one of its windows is, and to look around it where it is.
+const COST_OF_CHECK: f64 = 1.0;
+const COST_OF_HIT: f64 = 4.0;
 
-/// A further factor that is expected more often, per byte of text, costs more than it saves; so does one
-/// with more literals.
-const MAX_FURTHER_RARITY: f64 = 0.004;
-const MAX_FURTHER: usize = 64;
+/// What it costs besides if nearly anything can stand around it.
+const COST_OF_DOUBT: f64 = 20.0;
 
 /// A literal that is not longer than a window is looked for with every byte that may stand beside it:
-/// it crowds the filter.
-const CROWDING: f64 = 16.0;
-
-/// Of places where a literal stands, so many are where a word begins; as many are where one ends.
-const AT_BOUNDARY: f64 = 0.4;
-
-/// A literal that a match begins with says where to look, which makes up for being this much more common.
-const AT_START: f64 = 0.2;
+/// it crowds the filter, which then looks closer this much more often.
+const CROWDING: f64 = 60.0;
 
 /// A text to look for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,54 +47,56 @@ pub(super) struct Literal {
     pub(super) starts_word: bool,
     /// Whether none stands after it.
     pub(super) ends_word: bool,
-    /// Whether a match begins with it.
-    pub(super) first: bool,
 }
 
 /// Literals of which every match contains one.
 #[derive(Debug, Clone)]
-struct Factor {
-    literals: Vec<Literal>,
-    /// How often the filter must look closer because of them, per byte of ordinary text, and how much
-    /// they crowd it.
+pub(super) struct Factor<'h> {
+    pub(super) places: Vec<Place<'h>>,
+    /// What looking for them costs.
     cost: f64,
-    /// How often one of them is expected there.
-    rarity: f64,
+    /// How often one of them is expected per million bytes of ordinary text.
+    pub(super) frequency: f64,
 }
 
-/// Whether these literals would crowd the filter.
-pub(super) fn crowd(literals: &[Literal]) -> bool {
-    const MANY: usize = 8;
-    let short = literals
-        .iter()
-        .filter(|literal| literal.text.len() <= WINDOW);
-    short.count() > MANY
+/// Literals that stand at one place of a pattern.
+#[derive(Debug, Clone)]
+pub(super) struct Place<'h> {
+    pub(super) literals: Vec<Literal>,
+    pub(super) around: Surroundings<'h>,
+    frequency: f64,
 }
 
-/// The pattern's factors, the cheapest first. None if nothing is certain to be in every match.
-pub(super) fn required(hir: &Hir) -> Vec<Vec<Literal>> {
+impl Factor<'_> {
+    pub(super) fn literals(&self) -> impl Iterator<Item = &Literal> {
+        self.places.iter().flat_map(|place| &place.literals)
+    }
+
+    /// Whether the literals would crowd the filter.
+    pub(super) fn crowds(&self) -> bool {
+        const MANY: usize = 8;
+        let short = self
+            .literals()
+            .filter(|literal| literal.text.len() <= WINDOW);
+        short.count() > MANY
+    }
+}
+
+/// The pattern's cheapest factor. None if nothing is certain to be in every match.
+pub(super) fn required(hir: &Hir) -> Option<Factor<'_>> {
     let read = |blanks: bool| {
         let judge = &cheapest_window;
-        factors(hir, Edges::WHOLE, Reading { judge, blanks })
+        let factors = factors(hir, Edges::default(), Reading { judge, blanks });
+        let cost = |factor: &Factor<'_>| factor.cost + factor.cost_of_doubt();
+        let cheapest = |a: &Factor<'_>, b: &Factor<'_>| cost(a).total_cmp(&cost(b));
+        factors.into_iter().min_by(cheapest)
     };
-    let mut factors = read(false);
-    if factors.is_empty() {
-        factors = read(true);
-    }
-    let worthwhile = |(index, factor): &(usize, Factor)| {
-        *index == 0 || factor.rarity <= MAX_FURTHER_RARITY && factor.literals.len() <= MAX_FURTHER
-    };
-    let factors = factors.into_iter().enumerate().filter(worthwhile);
-    factors
-        .take(MAX_FACTORS)
-        .map(|(_, factor)| factor.literals)
-        .collect()
+    read(false).or_else(|| read(true))
 }
 
-/// Whether every match contains one of the keywords; if so, the factors, first that of the keywords.
-/// Its literals can be more than the keywords: `k` also stands for the Kelvin sign when case is
-/// ignored.
-pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<Vec<Literal>>> {
+/// The factor of these keywords, if every match contains one of them. Its literals can be more than
+/// the keywords: `k` also stands for the Kelvin sign when case is ignored.
+pub(super) fn from_keywords<'h>(hir: &'h Hir, keywords: &[String]) -> Option<Factor<'h>> {
     let lowered: Vec<Vec<char>> = keywords
         .iter()
         .map(|keyword| keyword.chars().map(|c| c.to_ascii_lowercase()).collect())
@@ -110,26 +111,34 @@ pub(super) fn from_keywords(hir: &Hir, keywords: &[String]) -> Option<Vec<Vec<Li
         judge: &judge,
         blanks: true,
     };
-    let of_keywords = factors(hir, Edges::WHOLE, reading);
-    let first = of_keywords.into_iter().next()?;
-    let first = first.literals;
-    let further = required(hir).into_iter().filter(|factor| *factor != first);
-    let further: Vec<_> = further.take(MAX_FACTORS - 1).collect();
-    Some([vec![first], further].concat())
+    let factors = factors(hir, Edges::default(), reading);
+    factors.into_iter().next()
 }
 
 /// The two windows that a literal is known by: the rarest that starts at an even offset and the
 /// rarest that starts at an odd one. Each has at least three bytes of the literal in it; -1 is a
 /// window that starts a byte before.
 pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
+    rarest_windows(literal).map(|(offset, _)| offset)
+}
+
+fn rarest_windows(literal: &[u8]) -> [(i32, f64); 2] {
     /// Of a long literal the beginning is enough, and near to where it stands.
     const LOOKED_AT: usize = 64;
     let last = literal.len().min(LOOKED_AT) as i32 - MIN_KEYWORD_BYTES as i32;
+    let frequency = |offset: i32| {
+        let byte = |at: i32| {
+            let byte = usize::try_from(at).ok().and_then(|at| literal.get(at));
+            byte.copied().unwrap_or(0)
+        };
+        frequency::of_window(std::array::from_fn(|place| byte(offset + place as i32)))
+    };
     [0, 1].map(|parity| {
         (-1..=last)
             .filter(|offset| offset.rem_euclid(2) == parity)
-            .min_by(|a, b| frequency(literal, *a).total_cmp(&frequency(literal, *b)))
-            .unwrap_or(0)
+            .map(|offset| (offset, frequency(offset)))
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))
+            .unwrap_or((0, 0.0))
     })
 }
 
@@ -144,25 +153,14 @@ const MAX_ROUND: usize = 64;
 struct Edges {
     before: bool,
     after: bool,
-    /// Whether a match begins with it.
-    first: bool,
-}
-
-impl Edges {
-    /// Of a whole pattern.
-    const WHOLE: Self = Self {
-        before: false,
-        after: false,
-        first: true,
-    };
 }
 
 /// What one character of a pattern can be.
 #[derive(Debug, Clone)]
-struct Choice {
+pub(super) struct Choice {
     /// In lower case unless they are exact.
-    chars: Vec<char>,
-    exact: bool,
+    pub(super) chars: Vec<char>,
+    pub(super) exact: bool,
 }
 
 /// Characters of a pattern that follow each other.
@@ -171,25 +169,35 @@ struct Run<'r> {
     choices: &'r [Choice],
     /// Before each of them, and after the last: whether no word goes on across this place.
     edges: &'r [bool],
-    /// Whether a match begins with it.
-    first: bool,
 }
 
 /// A part of a pattern, read from front to back.
 #[derive(Clone)]
-enum Item {
+pub(super) enum Item<'h> {
     Choice(Choice),
     /// No word goes on across this place.
     Edge,
-    /// Anything can stand here, with these factors in it.
-    Gap(Vec<Factor>),
+    /// A part that is not spelled out, with these factors in it.
+    Gap(&'h Hir, Vec<Factor<'h>>),
+    /// Any number of rounds of a repetition. So many items before, and so many after, are also rounds
+    /// of it, and may be the same one.
+    Rounds(&'h Hir, [usize; 2]),
+}
+
+/// What is made of a run.
+struct Chosen {
+    literals: Vec<Literal>,
+    /// The part of the run that they are.
+    part: Range<usize>,
+    cost: f64,
+    frequency: f64,
 }
 
 /// How a pattern is read.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
     /// What to make of a run.
-    judge: &'a dyn Fn(Run<'_>) -> Option<Factor>,
+    judge: &'a dyn Fn(Run<'_>) -> Option<Chosen>,
     /// Whether white space is spelled out in all its forms.
     blanks: bool,
 }
@@ -202,33 +210,53 @@ impl Reading<'_> {
 }
 
 /// Every factor, the cheapest first.
-fn factors(hir: &Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor> {
+fn factors<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor<'h>> {
     let mut items = Vec::new();
     items.extend(edges.before.then_some(Item::Edge));
     flatten(hir, edges, reading, &mut items);
     items.extend(edges.after.then_some(Item::Edge));
-    items.push(Item::Gap(Vec::new()));
-    let mut found: Vec<Factor> = Vec::new();
+    let mut found: Vec<Factor<'h>> = Vec::new();
     let mut choices: Vec<Choice> = Vec::new();
+    // Where the choices are among the items.
+    let mut places = Vec::new();
     let mut at_edge = vec![false];
-    let mut first = edges.first;
-    for item in items {
+    for (index, item) in items.iter().map(Some).chain([None]).enumerate() {
         match item {
-            Item::Choice(choice) => {
-                choices.push(choice);
+            Some(Item::Choice(choice)) => {
+                choices.push(choice.clone());
+                places.push(index);
                 at_edge.push(false);
             }
-            Item::Edge => at_edge[choices.len()] = true,
-            Item::Gap(factors) => {
-                found.extend((reading.judge)(Run {
+            Some(Item::Edge) => at_edge[choices.len()] = true,
+            Some(Item::Gap(..) | Item::Rounds(..)) | None => {
+                let chosen = (reading.judge)(Run {
                     choices: &choices,
                     edges: &at_edge,
-                    first,
-                }));
-                found.extend(factors);
+                });
+                if let Some(chosen) = chosen {
+                    let (first, last) = (places[chosen.part.start], places[chosen.part.end - 1]);
+                    let mut around = Surroundings::default();
+                    around.extend(&items[..first], &items[last + 1..]);
+                    found.push(Factor {
+                        places: vec![Place {
+                            literals: chosen.literals,
+                            around,
+                            frequency: chosen.frequency,
+                        }],
+                        cost: chosen.cost,
+                        frequency: chosen.frequency,
+                    });
+                }
+                if let Some(Item::Gap(_, inside)) = item {
+                    let mut inside = inside.clone();
+                    for place in inside.iter_mut().flat_map(|factor| &mut factor.places) {
+                        place.around.extend(&items[..index], &items[index + 1..]);
+                    }
+                    found.append(&mut inside);
+                }
                 choices.clear();
+                places.clear();
                 at_edge = vec![false];
-                first = false;
             }
         }
     }
@@ -236,7 +264,7 @@ fn factors(hir: &Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor> {
     found
 }
 
-fn flatten(hir: &Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item>) {
+fn flatten<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item<'h>>) {
     match hir.kind() {
         HirKind::Empty => {}
         HirKind::Look(look) => items.extend(is_edge(*look).then_some(Item::Edge)),
@@ -247,7 +275,7 @@ fn flatten(hir: &Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item>)
                     exact: true,
                 })
             })),
-            Err(_) => items.push(Item::Gap(Vec::new())),
+            Err(_) => items.push(Item::Gap(hir, Vec::new())),
         },
         HirKind::Class(class) => match choice(class) {
             Some(choice) if reading.spells_out(&choice, hir) => {
@@ -266,29 +294,31 @@ fn flatten(hir: &Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item>)
                     Some(after) => starts_at_edge(after),
                     None => edges.after,
                 };
-                let lead = |part: &Hir| part.properties().maximum_len() == Some(0);
-                let first = edges.first && parts[..index].iter().all(lead);
-                let edges = Edges {
-                    before,
-                    after,
-                    first,
-                };
-                flatten(part, edges, reading, items);
+                flatten(part, Edges { before, after }, reading, items);
             }
         }
         HirKind::Repetition(repetition) => match (repetition.min, repetition.max) {
-            (0, _) => items.push(Item::Gap(Vec::new())),
+            (0, _) => items.push(Item::Gap(hir, Vec::new())),
             (1, Some(1)) => flatten(&repetition.sub, edges, reading, items),
-            // The first and the last round touch what is around them; between them, anything.
-            _ => {
-                let mut round = Vec::new();
-                flatten(&repetition.sub, Edges::default(), reading, &mut round);
+            // The first and the last round touch what is around them.
+            (min, _) => {
+                let mut first = Vec::new();
+                flatten(&repetition.sub, Edges::default(), reading, &mut first);
                 // Rounds of rounds double each time; the first of them says enough.
-                let last = (round.len() <= MAX_ROUND).then(|| round.clone());
+                let mut last = if first.len() <= MAX_ROUND {
+                    first.clone()
+                } else {
+                    Vec::new()
+                };
+                let the_same = if min > 1 {
+                    [0; 2]
+                } else {
+                    [first.len(), last.len()]
+                };
                 items.extend(starts_at_edge(hir).then_some(Item::Edge));
-                items.append(&mut round);
-                items.push(Item::Gap(Vec::new()));
-                items.extend(last.into_iter().flatten());
+                items.append(&mut first);
+                items.push(Item::Rounds(hir, the_same));
+                items.append(&mut last);
                 items.extend(ends_at_edge(hir).then_some(Item::Edge));
             }
         },
@@ -305,19 +335,24 @@ fn flatten(hir: &Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item>)
     }
 }
 
-impl Factor {
+impl Factor<'_> {
+    fn cost_of_doubt(&self) -> f64 {
+        let doubtful = self.places.iter().filter(|place| place.around.is_vague());
+        COST_OF_DOUBT * doubtful.map(|place| place.frequency).sum::<f64>()
+    }
+
     fn or(mut self, other: Self) -> Self {
-        self.literals.extend(other.literals);
+        self.places.extend(other.places);
         self.cost += other.cost;
-        self.rarity += other.rarity;
+        self.frequency += other.frequency;
         self
     }
 }
 
 /// A part that is not spelled out, with the edges of words that it makes.
-fn gap(hir: &Hir, factors: Vec<Factor>, items: &mut Vec<Item>) {
+fn gap<'h>(hir: &'h Hir, factors: Vec<Factor<'h>>, items: &mut Vec<Item<'h>>) {
     items.extend(starts_at_edge(hir).then_some(Item::Edge));
-    items.push(Item::Gap(factors));
+    items.push(Item::Gap(hir, factors));
     items.extend(ends_at_edge(hir).then_some(Item::Edge));
 }
 
@@ -402,38 +437,32 @@ impl<'r> Run<'r> {
         };
         Part {
             choices,
+            range: start..end,
             edges: Edges {
                 before: self.edges[start] && of_words(choices.first()),
                 after: self.edges[end] && of_words(choices.last()),
-                first: self.first && start == 0,
             },
         }
     }
 }
 
 /// A part of a run that may become literals.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Part<'r> {
     choices: &'r [Choice],
+    range: Range<usize>,
     edges: Edges,
 }
 
-impl Part<'_> {
-    /// How much rarer its literals are where words begin and end.
-    fn discount(&self) -> f64 {
-        let Edges { before, after, .. } = self.edges;
-        let discount = |edge: bool| if edge { AT_BOUNDARY } else { 1.0 };
-        discount(before) * discount(after) * if self.edges.first { AT_START } else { 1.0 }
-    }
-}
-
-fn cheapest_window(run: Run<'_>) -> Option<Factor> {
+fn cheapest_window(run: Run<'_>) -> Option<Chosen> {
     let mut cheapest: Option<(f64, Part<'_>)> = None;
     for start in 0..run.choices.len() {
         for end in worthwhile_ends(run.choices, start) {
             let part = run.part(start, end);
-            if let Some(cost) = estimate(part)
-                && cheapest.is_none_or(|(cheapest, _)| cost < cheapest)
+            if let Some(cost) = estimate(&part)
+                && cheapest
+                    .as_ref()
+                    .is_none_or(|(cheapest, _)| cost < *cheapest)
             {
                 cheapest = Some((cost, part));
             }
@@ -444,7 +473,7 @@ fn cheapest_window(run: Run<'_>) -> Option<Factor> {
 
 /// What the literals of a run will cost, by its most ordinary one; writing all of them out only to
 /// compare them is what would take the time. `None` if they are too short.
-fn estimate(run: Part<'_>) -> Option<f64> {
+fn estimate(run: &Part<'_>) -> Option<f64> {
     let mut literal: SmallVec<[u8; 64]> = SmallVec::new();
     let mut variants = 1;
     let mut shortest = 0;
@@ -452,9 +481,11 @@ fn estimate(run: Part<'_>) -> Option<f64> {
         let c = choice.chars.first()?.to_ascii_lowercase();
         literal.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         shortest += choice.chars.iter().map(|c| c.len_utf8()).min()?;
-        variants *= choice.chars.len();
+        // Letters that only Unicode takes for these are rare.
+        variants *= choice.chars.iter().filter(|c| c.is_ascii()).count().max(1);
     }
-    let cost = literal_cost(&literal) * variants as f64 * run.discount();
+    let frequency = frequency::of_literal(&literal, run.edges.before, run.edges.after);
+    let cost = cost(&literal, frequency) * variants as f64;
     (shortest >= MIN_KEYWORD_BYTES).then_some(cost)
 }
 
@@ -480,7 +511,7 @@ fn worthwhile_ends(run: &[Choice], start: usize) -> impl Iterator<Item = usize> 
     ends.into_iter()
 }
 
-fn window_with(run: Run<'_>, keyword: &[char]) -> Option<Factor> {
+fn window_with(run: Run<'_>, keyword: &[char]) -> Option<Chosen> {
     let fits = |choice: &Choice, wanted: &char| {
         let is_wanted = |c: &char| c.to_ascii_lowercase() == *wanted;
         choice.chars.iter().any(is_wanted) && choice.chars.len() <= 3
@@ -489,14 +520,14 @@ fn window_with(run: Run<'_>, keyword: &[char]) -> Option<Factor> {
     windows
         .filter(|(_, window)| window.iter().zip(keyword).all(|(c, k)| fits(c, k)))
         .filter_map(|(start, _)| expand(run.part(start, start + keyword.len())))
-        .find(|factor| {
+        .find(|chosen| {
             let long_enough = |literal: &Literal| literal.text.len() >= MIN_KEYWORD_BYTES;
-            factor.literals.iter().all(long_enough)
+            chosen.literals.iter().all(long_enough)
         })
 }
 
 /// Every text that a run of choices can be, unless there are too many.
-fn expand(run: Part<'_>) -> Option<Factor> {
+fn expand(run: Part<'_>) -> Option<Chosen> {
     let letters = |choice: &&Choice| choice.chars.iter().any(char::is_ascii_alphabetic);
     let exact = run
         .choices
@@ -521,102 +552,39 @@ fn expand(run: Part<'_>) -> Option<Factor> {
     }
     texts.sort_unstable();
     texts.dedup();
-    let (mut cost, mut rarity) = (0.0, 0.0);
+    let Edges { before, after } = run.edges;
+    let (mut costs, mut often) = (0.0, 0.0);
     for text in &texts {
         let folded = text.to_ascii_lowercase();
-        cost += literal_cost(folded.as_bytes());
-        rarity += literal_rarity(folded.as_bytes());
+        let frequency = frequency::of_literal(folded.as_bytes(), before, after);
+        costs += cost(folded.as_bytes(), frequency);
+        often += frequency;
     }
     let literals = texts.into_iter().map(|text| Literal {
         text,
         exact,
-        starts_word: run.edges.before,
-        ends_word: run.edges.after,
-        first: run.edges.first,
+        starts_word: before,
+        ends_word: after,
     });
-    Some(Factor {
+    Some(Chosen {
         literals: literals.collect(),
-        cost: cost * run.discount(),
-        rarity: rarity * run.discount(),
+        part: run.range,
+        cost: costs,
+        frequency: often,
     })
 }
 
-/// How often the filter must look closer because of a literal, per byte of ordinary text, and how much
-/// it crowds the filter.
-fn literal_cost(literal: &[u8]) -> f64 {
-    let crowding = if literal.len() <= WINDOW {
-        CROWDING
-    } else {
-        1.0
-    };
-    literal_rarity(literal) * crowding
-}
-
-/// How often a literal is expected per byte of ordinary text, by its two windows.
-fn literal_rarity(literal: &[u8]) -> f64 {
+/// What a literal costs that is expected so often.
+fn cost(literal: &[u8], frequency: f64) -> f64 {
     if literal.len() < MIN_KEYWORD_BYTES {
         return 0.0;
     }
-    let windows = windows(literal).map(|at| frequency(literal, at));
-    let sum = windows.iter().sum::<f64>();
-    // Letters say little of words.
-    let is_common = std::str::from_utf8(literal).is_ok_and(|literal| COMMON.contains(literal));
-    if is_common {
-        (sum * 50.0).max(0.002)
+    let crowding = if literal.len() <= WINDOW {
+        CROWDING
     } else {
-        sum
-    }
-}
-
-/// Words that people use at work all the time, and that attacks are made of too.
-const COMMON: &str = "\
-    about above access according account action actually address after again agree allow \
-    already always answer anything application approve article asked assigned available \
-    because before begin behind being below between change check clear click code command \
-    company complete confirm contact content context continue correct could create current \
-    customer describe design designed detail different direct discuss document does during \
-    each email employee ensure enter even every everything exactly example execute expected \
-    explain false file final find first follow following format forward from function \
-    general give given going good great group handle have help here however important \
-    include including information inside instead instruction intended issue keep know known \
-    language last later list little login longer look made make manager many maybe meeting \
-    mention message method might model more most must name need never new next note nothing \
-    number offer office once only open option order other output over page paragraph part \
-    people perform person place plan please point policy possible present previous print \
-    prior problem process product program project provide question quick read real really \
-    reason receive recent regarding release remember reply report request require required \
-    response result return review right role rules safety same search secret section \
-    security send sentence service several share short should show similar simple since \
-    some someone something special specific start state step still stop story such suggest \
-    summarise summarize summary support sure system table take task team tell test text \
-    than thank that their them then there these they thing think this through time title \
-    today together tool total translate true under understand until update user using value \
-    version very visit want website week well were what when where which while will with \
-    within without word work would write written year your and for are not you all any can \
-    her was one our out day get has him his how its may now old see two way who did let put \
-    say she too use";
-
-/// How often this window of a literal is expected per byte of ordinary text.
-fn frequency(literal: &[u8], offset: i32) -> f64 {
-    (offset..offset + WINDOW as i32)
-        .filter_map(|at| literal.get(usize::try_from(at).ok()?))
-        .map(|byte| byte_frequency(*byte))
-        .product()
-}
-
-/// Per ten thousand bytes of English prose, roughly; the exact values only break ties.
-fn byte_frequency(byte: u8) -> f64 {
-    const LETTERS: [u16; 26] = [
-        640, 120, 220, 340, 1000, 180, 160, 480, 560, 12, 62, 320, 190, 560, 600, 150, 8, 480, 510,
-        720, 220, 78, 190, 14, 160, 6,
-    ];
-    let per_ten_thousand = match byte {
-        b'a'..=b'z' => LETTERS[usize::from(byte - b'a')],
-        b' ' => 1700,
-        b'0'..=b'9' => 30,
-        b'\n' | b'.' | b',' | b'-' | b'"' => 90,
-        0x80.. => 60,
-        _ => 15,
+        0.0
     };
-    f64::from(per_ten_thousand) / 10_000.0
+    // Each window is looked for at every other place.
+    let windows = rarest_windows(literal).map(|(_, often)| often / 2.0);
+    COST_OF_CHECK * (windows.iter().sum::<f64>() + crowding) + COST_OF_HIT * frequency
 }

@@ -1,33 +1,35 @@
 //! One scan for every pattern of a policy.
 //!
-//! Each pattern is reduced to a few sets of literals, of each of which any match must contain one
-//! ([`literals`]). A filter over four-byte windows ([`filter`]) finds the literals of all patterns in
-//! one pass whose cost hardly depends on how many there are. Patterns of which every set is seen
-//! within two neighbouring blocks *may* match there, and only those run their regular expression, and
-//! only there. Ordinary text names none, so the common case is that one pass and nothing else: no
-//! allocation, linear time.
+//! Each pattern is reduced to a set of literals of which any match must contain one ([`literals`]). A
+//! filter over four-byte windows ([`filter`]) finds the literals of all patterns in one pass whose cost
+//! hardly depends on how many there are. Where one is found, the text right around it says whether a
+//! match can lie there ([`screen`]); only then does the pattern run its regular expression, and only
+//! there. Ordinary text lets none through, so the common case is that one pass and hardly anything
+//! else: no allocation, linear time.
 //!
 //! Rejected: `RegexSet` or one automaton over all patterns (0.45 GB/s here, and growing with the set);
 //! Aho–Corasick over the literals (each byte waits for the one before it); Teddy (64 literals at most).
 
 mod features;
 mod filter;
+mod frequency;
 mod literals;
 mod pattern;
 mod prefix;
 mod requirement;
+mod screen;
 mod unbroken;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
 pub use features::Features;
-use filter::LiteralFilter;
+use filter::{Announced, Beside, LiteralFilter};
 use literals::Literal;
 pub use literals::MIN_KEYWORD_BYTES;
 pub use pattern::PatternError;
@@ -35,6 +37,7 @@ pub(crate) use pattern::compile;
 use pattern::{Found, Pattern};
 pub(crate) use prefix::{Memory, Prefixes};
 pub use requirement::Requirement;
+use screen::{Neighbours, Screens};
 
 /// What to look for.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -206,44 +209,39 @@ impl ScannerBuilder {
     /// Compiles the filters.
     pub fn build(self) -> Scanner {
         let (mut unfiltered, mut required) = (Vec::new(), Vec::new());
-        // The first factor of a pattern has the pattern's number; further ones come after those of all.
-        let mut further = Vec::new();
-        let mut factors = self.patterns.len();
-        let mut literals: Vec<(usize, u16, &Literal)> = Vec::new();
+        let mut screens = Screens::default();
+        let mut literals: Vec<(Announced, &Literal)> = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
             let id = PatternId(index as u16);
             if pattern.is_unfiltered() {
                 unfiltered.push(id);
             }
             required.extend(pattern.requirement().map(|requirement| (requirement, id)));
-            let start = factors as u16;
-            for (order, factor) in pattern.factors().iter().enumerate() {
-                let number = match order {
-                    0 => id.0,
-                    _ if !matches!(reach(pattern), Reach::Near(_)) => break,
-                    _ => {
-                        factors += 1;
-                        factors as u16 - 1
-                    }
+            for cue in pattern.cues() {
+                // A search that may go on to the end of the text is made once, not at every literal.
+                let max_before = cue.max_before.filter(|_| pattern.confirms_locally());
+                let announced = Announced {
+                    pattern: id,
+                    screen: screens.add(&cue.screen),
+                    max_before: max_before.and_then(|max| u32::try_from(max).ok()),
+                    neighbours: Neighbours::of(&cue.screen),
                 };
-                literals.extend(factor.iter().map(|literal| (index, number, literal)));
+                literals.push((announced, &cue.literal));
             }
-            further.push(start..factors as u16);
         }
         let filters = std::array::from_fn(|stage| {
-            let wanted = |index: usize| match EventType::STANDARD.get(stage) {
-                Some(event_type) => self.events[index].contains(event_type),
+            let wanted = |id: PatternId| match EventType::STANDARD.get(stage) {
+                Some(event_type) => self.events[usize::from(id.0)].contains(event_type),
                 None => true,
             };
-            let of_stage = || literals.iter().filter(|(index, _, _)| wanted(*index));
-            let of_stage = |ascii: bool| {
-                of_stage()
-                    .filter(move |(_, _, literal)| literal.text.is_ascii() == ascii)
-                    .map(|(_, number, literal)| (*number, *literal))
+            let of_stage = || {
+                let of_stage = literals.iter().filter(|(one, _)| wanted(one.pattern));
+                of_stage.copied()
             };
+            let ascii = of_stage().filter(|(_, literal)| literal.text.is_ascii());
             StageFilter {
-                ascii: LiteralFilter::new(of_stage(true)),
-                other: LiteralFilter::new(of_stage(false)),
+                ascii: LiteralFilter::new(ascii, Beside::Ascii),
+                other: LiteralFilter::new(of_stage(), Beside::Other),
             }
         });
         let requirements = required
@@ -253,13 +251,12 @@ impl ScannerBuilder {
             });
         Scanner {
             filters,
-            further,
+            screens,
             patterns: self.patterns,
             events: self.events,
             unfiltered,
             required,
             requirements,
-            spare: Mutex::default(),
         }
     }
 }
@@ -268,21 +265,15 @@ impl ScannerBuilder {
 #[derive(Debug)]
 struct StageFilter {
     ascii: LiteralFilter,
-    /// Literals that only a text that is not all ASCII can have.
+    /// What only a text that is not all ASCII can have.
     other: LiteralFilter,
 }
 
 impl StageFilter {
-    fn scan(
-        &self,
-        text: &[u8],
-        part: Range<usize>,
-        ascii: bool,
-        mut found: impl FnMut(u16, usize, bool),
-    ) {
-        self.ascii.scan(text, part.clone(), &mut found);
+    fn scan(&self, text: &[u8], ascii: bool, mut found: impl FnMut(Range<usize>, &[Announced])) {
+        self.ascii.scan(text, &mut found);
         if !ascii {
-            self.other.scan(text, part, found);
+            self.other.scan(text, found);
         }
     }
 }
@@ -297,49 +288,11 @@ fn stage(event_type: &EventType) -> usize {
     standard.unwrap_or(STAGES - 1)
 }
 
-/// A long text is looked at in parts of so many bytes.
-const STEP: usize = 32 << 10;
-
-/// What a match requires is looked for in parts of so many bytes.
-const BLOCK: usize = 1 << 10;
-
-/// Matches up to this long have all their literals looked for.
-const NEAR: usize = 4 << 10;
-
-/// A literal in a text.
-#[derive(Debug, Clone, Copy)]
-struct Hit {
-    factor: u16,
-    at: usize,
-    /// Whether a match begins with it.
-    first: bool,
-}
-
-/// How far the literals of a match can be from each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// So many bytes, and not far.
-    Near(usize),
-    /// So many bytes.
-    Far(usize),
-    /// Anywhere.
-    Anywhere,
-}
-
-fn reach(pattern: &Pattern) -> Reach {
-    match pattern.max_len() {
-        Some(max) if max <= NEAR => Reach::Near(max),
-        Some(max) => Reach::Far(max),
-        None => Reach::Anywhere,
-    }
-}
-
 /// All patterns of a policy, ready to be searched for at once.
 #[derive(Debug)]
 pub struct Scanner {
     filters: [StageFilter; STAGES],
-    /// The further factors of each pattern.
-    further: Vec<Range<u16>>,
+    screens: Screens,
     patterns: Vec<Arc<Pattern>>,
     events: Vec<EventSet>,
     /// Patterns that nothing announces: they run on every text.
@@ -348,8 +301,6 @@ pub struct Scanner {
     required: Vec<(Requirement, PatternId)>,
     /// All that they require.
     requirements: Features,
-    /// Lists for the scans to come.
-    spare: Mutex<Vec<Vec<Hit>>>,
 }
 
 impl Scanner {
@@ -410,87 +361,26 @@ impl Scanner {
             text.is_ascii()
         };
         let filter = &self.filters[stage(event_type)];
-        let mut hits = self.spare_hits();
-        let bytes = text.as_bytes();
-        for start in (0..bytes.len()).step_by(STEP) {
-            let part = start..bytes.len().min(start + STEP);
-            let last = part.end == bytes.len();
-            filter.scan(bytes, part.clone(), ascii, |factor, at, first| {
-                hits.push(Hit { factor, at, first });
-            });
-            hits.sort_unstable_by_key(|hit| hit.at);
-            // What is near the end may have its neighbours in the next part.
-            let settled = if last { usize::MAX } else { part.end - NEAR };
-            for hit in hits
-                .iter()
-                .filter(|hit| hit.at < settled && hit.at + NEAR >= start)
-            {
-                self.announce(text, *hit, &hits, &mut |id, region| {
-                    if wanted(id) {
-                        candidates.note(id, region);
-                    }
-                });
-            }
-            if !last {
-                hits.retain(|hit| hit.at + 2 * NEAR >= part.end);
-            }
-        }
-        self.keep_hits(hits);
-        candidates.in_order()
-    }
-
-    /// A list that an earlier scan has left, so that this one need not make its own.
-    fn spare_hits(&self) -> Vec<Hit> {
-        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        spare.unwrap_or_default()
-    }
-
-    fn keep_hits(&self, mut hits: Vec<Hit>) {
-        const MAX_SPARE: usize = 16;
-        const MAX_KEPT: usize = 4 << 10;
-        hits.clear();
-        if let Ok(mut spare) = self.spare.try_lock()
-            && spare.len() < MAX_SPARE
-            && hits.capacity() <= MAX_KEPT
-        {
-            spare.push(hits);
-        }
-    }
-
-    /// Notes the pattern that a literal announces together with others around it, and where its match
-    /// can begin.
-    fn announce(
-        &self,
-        text: &str,
-        hit: Hit,
-        hits: &[Hit],
-        note: &mut dyn FnMut(PatternId, Range<usize>),
-    ) {
-        let index = usize::from(hit.factor);
-        let Some(pattern) = self.patterns.get(index) else {
-            return;
-        };
-        let before = match reach(pattern) {
-            Reach::Near(max) => {
-                let mut further = self.further[index].clone();
-                let near = if further.is_empty() {
-                    &[][..]
-                } else {
-                    let from = hits.partition_point(|other| other.at + max < hit.at);
-                    let to = hits.partition_point(|other| other.at <= hit.at + max);
-                    &hits[from..to]
-                };
-                if !further.all(|factor| near.iter().any(|other| other.factor == factor)) {
-                    return;
+        let mut screens = self.screens.reader();
+        filter.scan(text.as_bytes(), ascii, |literal, announces| {
+            let neighbours = Neighbours::in_text(text.as_bytes(), literal.clone());
+            for announced in announces {
+                let (screen, at) = (announced.screen, literal.clone());
+                let screened = !announced.neighbours.allow(neighbours)
+                    || !screens.lets_through(screen, text.as_bytes(), at);
+                if !screened && wanted(announced.pattern) {
+                    let region = match announced.max_before {
+                        None => 0..text.len(),
+                        Some(max) => {
+                            let start = literal.start.saturating_sub(max as usize);
+                            text.floor_char_boundary(start)..literal.start + 1
+                        }
+                    };
+                    candidates.note(announced.pattern, region);
                 }
-                max
             }
-            Reach::Far(max) => max,
-            Reach::Anywhere => return note(PatternId(hit.factor), 0..text.len()),
-        };
-        let before = if hit.first { 0 } else { before };
-        let start = text.floor_char_boundary(hit.at.saturating_sub(before));
-        note(PatternId(hit.factor), start..hit.at + 1);
+        });
+        candidates.in_order()
     }
 
     /// Notes the patterns whose requirements a part of the text may meet.
@@ -500,32 +390,27 @@ impl Scanner {
         features: Features,
         note: &mut dyn FnMut(PatternId, Range<usize>),
     ) {
-        let mut look = |features: Features, region: Range<usize>| {
-            for (requirement, id) in &self.required {
-                if features.contains(requirement.feature()) {
-                    let region = match reach(&self.patterns[usize::from(id.0)]) {
-                        Reach::Near(max) if max <= BLOCK => region.clone(),
-                        Reach::Near(max) | Reach::Far(max) => {
-                            region.start.saturating_sub(max)..region.end
-                        }
-                        Reach::Anywhere => 0..text.len(),
-                    };
-                    note(*id, text.floor_char_boundary(region.start)..region.end);
-                }
+        let has = |requirement: &Requirement| features.contains(requirement.feature());
+        for requirement in Requirement::ALL.into_iter().filter(has) {
+            let those = || self.required.iter().filter(|(one, _)| *one == requirement);
+            if those().next().is_none() {
+                continue;
             }
-        };
-        if text.len() <= 2 * BLOCK {
-            return look(features, 0..text.len());
-        }
-        for start in (0..text.len()).step_by(BLOCK) {
-            let from = text.floor_char_boundary(start.saturating_sub(BLOCK));
-            let to = text.ceil_char_boundary(text.len().min(start + BLOCK));
-            look(Features::of(&text[from..to]), from..to);
+            requirement.spots(text.as_bytes(), |spot| {
+                for (_, id) in those() {
+                    let start = match self.patterns[usize::from(id.0)].max_len() {
+                        Some(max) => text.floor_char_boundary(spot.start.saturating_sub(max)),
+                        None => 0,
+                    };
+                    note(*id, start..spot.end);
+                }
+            });
         }
     }
 
     /// Compiles what would otherwise be compiled when it is first needed.
     pub(crate) fn warm(&self) {
+        self.screens.warm();
         for pattern in &self.patterns {
             pattern.warm();
         }

@@ -6,9 +6,12 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input, meta};
-use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
+use regex_syntax::hir::{
+    Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, LookSet, Repetition,
+};
 
-use super::literals::{self, Literal};
+use super::literals::{self, Factor, Literal};
+use super::screen::Screen;
 use super::{PatternSpec, Requirement, unbroken};
 use crate::detectors::Check;
 
@@ -21,6 +24,9 @@ const SHORT_MATCH: usize = 256;
 
 /// Nor does a longer one look far, if it has an end.
 const BOUNDED_MATCH: usize = 4 << 10;
+
+/// Literals that are expected so often per million bytes are not trusted alone.
+const EVERYDAY: f64 = 8.0;
 
 /// What one compiled pattern may take.
 const MAX_COMPILED_BYTES: usize = 4 << 20;
@@ -69,16 +75,46 @@ pub(super) struct Pattern {
     checks: Vec<Check>,
     hir: Hir,
     compiled: OnceLock<Option<Compiled>>,
-    /// Of each of these sets every match contains one.
-    factors: Vec<Vec<Literal>>,
+    /// Every match has one of these, unless there are none.
+    cues: Vec<Cue>,
     confirms_locally: bool,
+}
+
+/// A literal that a match can be known by.
+#[derive(Debug)]
+pub(super) struct Cue {
+    pub(super) literal: Literal,
+    /// The most bytes of the match that can stand before it.
+    pub(super) max_before: Option<usize>,
+    /// What the text around it must pass.
+    pub(super) screen: Screen,
+}
+
+/// One cue for each literal of a factor.
+fn cues(factor: Factor<'_>) -> Vec<Cue> {
+    let everyday = factor.frequency >= EVERYDAY;
+    let mut outlines = Vec::new();
+    let mut cues = Vec::new();
+    for place in factor.places {
+        let screen = if everyday {
+            place.around.screen(&mut outlines)
+        } else {
+            Screen::default()
+        };
+        cues.extend(place.literals.into_iter().map(|literal| Cue {
+            literal,
+            max_before: place.around.max_before(),
+            screen: screen.clone(),
+        }));
+    }
+    cues
 }
 
 #[derive(Debug)]
 struct Compiled {
     regex: meta::Regex,
-    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text.
-    screen: Option<meta::Regex>,
+    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text. Few are ever needed.
+    rough: OnceLock<Option<meta::Regex>>,
     /// With a group `value`: room for where it is.
     groups: Option<Captures>,
 }
@@ -110,26 +146,24 @@ impl Pattern {
         if hir.properties().minimum_len() == Some(0) {
             return Err(PatternError::MatchesEmpty);
         }
-        let factors = if spec.keywords.is_empty() {
+        let factor = if spec.keywords.is_empty() {
             literals::required(&hir)
         } else {
             let short = |keyword: &&String| keyword.len() < literals::MIN_KEYWORD_BYTES;
             if let Some(keyword) = spec.keywords.iter().find(short) {
                 return Err(PatternError::ShortKeyword(keyword.clone()));
             }
-            literals::from_keywords(&hir, spec.keywords)
-                .ok_or_else(|| PatternError::KeywordsNotImplied(spec.keywords.join(", ")))?
+            let factor = literals::from_keywords(&hir, spec.keywords);
+            let missing = || PatternError::KeywordsNotImplied(spec.keywords.join(", "));
+            Some(factor.ok_or_else(missing)?)
         };
         // A long token without a telling prefix is better announced by its length.
         let long = unbroken::longest(&hir) >= Requirement::LONG;
-        let crowded = |factors: &[Vec<Literal>]| match factors.first() {
-            Some(first) => literals::crowd(first),
-            None => true,
-        };
-        let (factors, requires) = if long && spec.requires.is_none() && crowded(&factors) {
-            (Vec::new(), Some(Requirement::Long))
+        let crowded = factor.as_ref().is_none_or(Factor::crowds);
+        let (factor, requires) = if long && spec.requires.is_none() && crowded {
+            (None, Some(Requirement::Long))
         } else {
-            (factors, spec.requires)
+            (factor, spec.requires)
         };
         let mut pattern = Self {
             source: spec.regex.to_owned(),
@@ -140,9 +174,9 @@ impl Pattern {
             requires,
             checks: spec.checks.to_vec(),
             confirms_locally: confirms_locally(&hir),
+            cues: factor.map(cues).unwrap_or_default(),
             hir,
             compiled: OnceLock::new(),
-            factors,
         };
         if !spec.built_in {
             pattern.compiled = OnceLock::from(Some(pattern.compile()?));
@@ -152,9 +186,6 @@ impl Pattern {
 
     fn compile(&self) -> Result<Compiled, PatternError> {
         let regex = build(&self.hir)?;
-        let screen = with_ascii_boundaries(&self.hir)
-            .map(|hir| build(&hir))
-            .transpose()?;
         let groups = regex.create_captures();
         let has_value = groups
             .group_info()
@@ -162,7 +193,7 @@ impl Pattern {
             .any(|(_, _, name)| name == Some(VALUE));
         Ok(Compiled {
             regex,
-            screen,
+            rough: OnceLock::new(),
             groups: has_value.then_some(groups),
         })
     }
@@ -170,6 +201,11 @@ impl Pattern {
     /// A built-in pattern is compiled when it is first needed: most never are.
     fn compiled(&self) -> Option<&Compiled> {
         self.compiled.get_or_init(|| self.compile().ok()).as_ref()
+    }
+
+    fn rough<'c>(&self, compiled: &'c Compiled) -> Option<&'c meta::Regex> {
+        let make = || with_ascii_boundaries(&self.hir).and_then(|hir| build(&hir).ok());
+        compiled.rough.get_or_init(make).as_ref()
     }
 
     pub(super) fn warm(&self) {
@@ -193,8 +229,13 @@ impl Pattern {
         &self.hir
     }
 
-    pub(super) fn factors(&self) -> &[Vec<Literal>] {
-        &self.factors
+    /// Whether looking for one match costs no more than so many bytes, however long the text.
+    pub(super) fn confirms_locally(&self) -> bool {
+        self.confirms_locally
+    }
+
+    pub(super) fn cues(&self) -> &[Cue] {
+        &self.cues
     }
 
     /// The longest that a match can be, if there is a limit.
@@ -204,11 +245,11 @@ impl Pattern {
 
     /// What announces it, if no literal does.
     pub(super) fn requirement(&self) -> Option<Requirement> {
-        self.requires.filter(|_| self.factors.is_empty())
+        self.requires.filter(|_| self.cues.is_empty())
     }
 
     pub(super) fn is_unfiltered(&self) -> bool {
-        self.factors.is_empty() && self.requires.is_none()
+        self.cues.is_empty() && self.requires.is_none()
     }
 
     /// The first value.
@@ -245,9 +286,10 @@ impl Pattern {
             Some(max) => text.len().min(window.end.saturating_add(max)),
             None => text.len(),
         };
-        if let Some(screen) = &compiled.screen
-            && window.len() > 1
-            && !screen.is_match(Input::new(text).range(window.start..end))
+        let here = Input::new(text).range(window.start..end);
+        if !text.as_bytes()[window.start..end].is_ascii()
+            && let Some(rough) = self.rough(compiled)
+            && !rough.is_match(here)
         {
             return;
         }
@@ -520,37 +562,61 @@ fn with_python_i(hir: Hir) -> Hir {
     }
 }
 
-/// A pattern with a Unicode word boundary is slow on text that is not ASCII. Beside an ASCII letter an
-/// ASCII boundary stands wherever a Unicode one does, so a pattern whose boundaries are all of that
-/// kind can be screened by one that is fast.
+/// A pattern with a Unicode word boundary is slow on text that is not ASCII, so there a text is first
+/// searched for what matches wherever the pattern does, and has none. Beside an ASCII letter an ASCII
+/// boundary stands wherever a Unicode one does; elsewhere anything may stand.
 fn with_ascii_boundaries(hir: &Hir) -> Option<Hir> {
-    if !hir.properties().look_set().contains(Look::WordUnicode) {
-        return None;
-    }
-    let HirKind::Concat(parts) = hir.kind() else {
-        return None;
-    };
-    let is_word = |part: Option<&Hir>| match part.map(Hir::kind) {
-        Some(HirKind::Literal(literal)) => literal.0.iter().all(u8::is_ascii_alphanumeric),
-        Some(HirKind::Class(Class::Unicode(class))) => class.iter().all(|range| {
-            range.end().is_ascii() && range.start().is_ascii_alphanumeric() && range.len() == 1
+    hir.properties()
+        .look_set()
+        .contains_word_unicode()
+        .then(|| ascii_boundaries(hir))
+}
+
+fn ascii_boundaries(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(ascii_boundaries).collect();
+    match hir.kind() {
+        HirKind::Look(look) if LookSet::singleton(*look).contains_word_unicode() => Hir::empty(),
+        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => hir.clone(),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            sub: Box::new(ascii_boundaries(&repetition.sub)),
+            ..*repetition
         }),
-        _ => false,
-    };
-    let mut screen = Vec::with_capacity(parts.len());
-    for (index, part) in parts.iter().enumerate() {
-        let before = index.checked_sub(1).and_then(|before| parts.get(before));
-        screen.push(match part.kind() {
-            HirKind::Look(Look::WordUnicode)
-                if is_word(before) || is_word(parts.get(index + 1)) =>
-            {
-                Hir::look(Look::WordAscii)
-            }
-            _ if part.properties().look_set().contains(Look::WordUnicode) => return None,
-            _ => part.clone(),
-        });
+        HirKind::Capture(capture) => ascii_boundaries(&capture.sub),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+        HirKind::Concat(parts) => {
+            let beside = |index: usize| {
+                let before = index.checked_sub(1).map(|before| &parts[before]);
+                before.is_some_and(|before| is_word_at(before, <[Hir]>::last))
+                    || parts
+                        .get(index + 1)
+                        .is_some_and(|after| is_word_at(after, <[Hir]>::first))
+            };
+            let parts = parts
+                .iter()
+                .enumerate()
+                .map(|(index, part)| match part.kind() {
+                    HirKind::Look(Look::WordUnicode) if beside(index) => Hir::look(Look::WordAscii),
+                    _ => ascii_boundaries(part),
+                });
+            Hir::concat(parts.collect())
+        }
     }
-    Some(Hir::concat(screen))
+}
+
+/// Whether every match has an ASCII letter or digit at this end.
+fn is_word_at(hir: &Hir, end: fn(&[Hir]) -> Option<&Hir>) -> bool {
+    match hir.kind() {
+        HirKind::Literal(literal) => literal.0.iter().all(u8::is_ascii_alphanumeric),
+        HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| {
+            range.end().is_ascii()
+                && (range.start()..=range.end()).all(|c| c.is_ascii_alphanumeric())
+        }),
+        HirKind::Capture(capture) => is_word_at(&capture.sub, end),
+        HirKind::Repetition(repetition) => repetition.min > 0 && is_word_at(&repetition.sub, end),
+        HirKind::Concat(parts) => end(parts).is_some_and(|part| is_word_at(part, end)),
+        HirKind::Alternation(parts) => parts.iter().all(|part| is_word_at(part, end)),
+        HirKind::Class(Class::Bytes(_)) | HirKind::Empty | HirKind::Look(_) => false,
+    }
 }
 
 /// `regex` draws a picture under the pattern; its last line says what is wrong.

@@ -4,6 +4,8 @@
 //! most texts do not have many close together: that a text may hold them is found in the same
 //! pass as everything else, and a match without them does not count.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::Features;
@@ -62,6 +64,40 @@ impl Requirement {
         }
     }
 
+    /// Calls `spot` with the parts of the text that may contain it, in order. What contains it, begins
+    /// before the end of such a part and ends after its start.
+    pub(super) fn spots(self, text: &[u8], mut spot: impl FnMut(Range<usize>)) {
+        /// Parts that are closer to each other become one.
+        const CLOSE: usize = 64;
+        let mut last: Option<Range<usize>> = None;
+        let mut join = |next: Range<usize>| match &mut last {
+            Some(last) if next.start <= last.end + CLOSE => last.end = next.end,
+            _ => {
+                if let Some(done) = last.replace(next) {
+                    spot(done);
+                }
+            }
+        };
+        match self {
+            Self::At => close_together::<1>(text, |byte| byte == b'@', &mut join),
+            Self::Digits => close_together::<7>(text, |byte| byte.is_ascii_digit(), &mut join),
+            Self::Dotted => close_together::<3>(text, |byte| byte == b'.', &mut join),
+            Self::Colons => close_together::<2>(text, |byte| byte == b':', &mut join),
+            Self::Long => {
+                let mut start = 0;
+                for run in text.split(|byte| *byte <= b' ') {
+                    if run.len() >= Self::LONG {
+                        join(start..start + run.len());
+                    }
+                    start += run.len() + 1;
+                }
+            }
+        }
+        if let Some(last) = last {
+            spot(last);
+        }
+    }
+
     /// Whether the text contains it.
     pub fn holds(self, text: &str) -> bool {
         let bytes = text.as_bytes();
@@ -84,6 +120,54 @@ impl Requirement {
     }
 }
 
+/// Calls `found` wherever there are `N` such bytes within the span.
+fn close_together<const N: usize>(
+    text: &[u8],
+    is: fn(u8) -> bool,
+    found: &mut dyn FnMut(Range<usize>),
+) {
+    let mut recent = [usize::MAX; N];
+    let such = text.iter().enumerate().filter(|(_, byte)| is(**byte));
+    for (count, (at, _)) in such.enumerate() {
+        recent[count % N] = at;
+        let first = recent[(count + 1) % N];
+        if first <= at && at - first < SPAN {
+            found(first..at + 1);
+        }
+    }
+}
+
 fn digits(span: &[u8]) -> usize {
     span.iter().filter(|byte| byte.is_ascii_digit()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A part of a text that has what is required, overlaps a spot.
+        #[test]
+        fn what_holds_is_at_a_spot(
+            text in "([a-z. :@]{0,30}|[0-9]{1,9}|[!-~]{25,40}){0,8}",
+            from in any::<prop::sample::Index>(),
+            to in any::<prop::sample::Index>(),
+        ) {
+            let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
+            let part = from.min(to)..from.max(to);
+            for requirement in Requirement::ALL {
+                let mut spots = Vec::new();
+                requirement.spots(text.as_bytes(), |spot| spots.push(spot));
+                prop_assert!(spots.is_sorted_by(|a, b| a.end < b.start), "{spots:?}");
+                let overlaps = |spot: &Range<usize>| part.start < spot.end && spot.start < part.end;
+                if requirement.holds(&text[part.clone()]) {
+                    prop_assert!(spots.iter().any(overlaps), "{requirement:?} {part:?} {spots:?}");
+                } else if part == (0..text.len()) && requirement != Requirement::Dotted {
+                    prop_assert!(spots.is_empty(), "{requirement:?} {spots:?}");
+                }
+            }
+        }
+    }
 }

@@ -308,6 +308,11 @@ const FACTORED: &[(&str, bool)] = &[
     (r"start[^!]{0,3000}end", false),
     (r"open.*shut", false),
     (r"(?:que|qué)\s(?:hora|dia)", true),
+    (r"open[ \t]{1,3}(?:shut|end)(?:er ){1,2}now", false),
+    (
+        r"(?:^|\n|\. )(?:rule|must)s?(?:ab){2,4}[cd]+(?:$|\n)",
+        false,
+    ),
     (r"[é-ü]bar(?:foo)?", true),
 ];
 
@@ -334,6 +339,13 @@ const FRAGMENTS: &[&str] = &[
     "open",
     "shut",
     "\n",
+    "open shuter now",
+    "open\t ender er now",
+    "er ",
+    "now",
+    "ruleababc",
+    "mustsabababdcd\n",
+    ". ",
     "que hora",
     "QUÉ DIA",
     "que",

@@ -1,0 +1,641 @@
+//! Whether a match can lie around a literal that announces it.
+//!
+//! Attacks are made of everyday words, so everyday words announce patterns. What the pattern says of
+//! the text right before and right after the literal settles nearly all of these within a word or
+//! two. [`Surroundings`] collects that while literals are chosen; [`Screens`] makes one automaton of
+//! what stands before the literals of all patterns, and one of what stands after.
+//!
+//! A screen lets through whatever it is not sure of: it knows bytes, not characters, no boundaries of
+//! words, and nothing far away.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::{Anchored, HalfMatch, Input, MatchError, MatchKind, PatternID};
+use regex_syntax::hir::{
+    Class, ClassBytes, ClassBytesRange, ClassUnicodeRange, Hir, HirKind, Look, Repetition,
+};
+
+use super::literals::{Choice, Item};
+
+/// So many bytes beside a literal say enough.
+const ENOUGH_BYTES: usize = 6;
+
+/// So many parts of a pattern do.
+const ENOUGH_PARTS: usize = 24;
+
+/// Repetitions up to this many times are followed exactly, longer ones as if they had no end.
+const MAX_EXACT: u32 = 3;
+
+/// What may be further away is not looked at.
+const MAX_BYTES: usize = 512;
+
+/// What an automaton may take in memory, for each scan at the same time.
+const MAX_CACHE_BYTES: usize = 8 << 20;
+
+/// Caches that are kept for the next scan.
+const MAX_SPARE: usize = 8;
+
+/// What a pattern says of the text around a literal.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Surroundings<'h> {
+    before: Side<'h>,
+    after: Side<'h>,
+}
+
+impl<'h> Surroundings<'h> {
+    /// Goes on with what stands further out.
+    pub(super) fn extend(&mut self, before: &[Item<'h>], after: &[Item<'h>]) {
+        self.before
+            .extend(before.iter().rev(), |[before, _]| before);
+        self.after.extend(after.iter(), |[_, after]| after);
+    }
+
+    /// What must hold around the literal. Equal outlines are kept once.
+    pub(super) fn screen(&self, known: &mut Vec<Arc<Hir>>) -> Screen {
+        let mut keep = |outline: Hir| {
+            let says_something = min_len(&outline) > 0 || has_look(&outline);
+            says_something.then(|| match known.iter().find(|known| ***known == outline) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    known.push(Arc::new(outline));
+                    Arc::clone(&known[known.len() - 1])
+                }
+            })
+        };
+        Screen {
+            before: keep(self.before.outline(End::Last)),
+            after: keep(self.after.outline(End::First)),
+            before_first: self.before.telling > self.after.telling,
+        }
+    }
+
+    /// Whether nearly anything can stand around the literal.
+    pub(super) fn is_vague(&self) -> bool {
+        const TELLING: usize = 2;
+        self.before.telling < TELLING && self.after.telling < TELLING
+    }
+
+    /// The most bytes of a match that can stand before the literal.
+    pub(super) fn max_before(&self) -> Option<usize> {
+        self.before.max_len
+    }
+}
+
+/// What a pattern says of the text on one side of a literal, the nearest first.
+#[derive(Debug, Clone)]
+struct Side<'h> {
+    parts: Vec<Part<'h>>,
+    min_len: usize,
+    max_len: Option<usize>,
+    /// The fewest bytes up to where nearly anything can stand for a while.
+    telling: usize,
+    has_gap: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Part<'h> {
+    Choice(Choice),
+    Hir(&'h Hir),
+    /// Any number of rounds of a repetition.
+    Rounds(&'h Hir),
+}
+
+impl Default for Side<'_> {
+    fn default() -> Self {
+        Self {
+            parts: Vec::new(),
+            min_len: 0,
+            max_len: Some(0),
+            telling: 0,
+            has_gap: false,
+        }
+    }
+}
+
+impl<'h> Side<'h> {
+    /// Goes on with these items. Of a repetition that has only one round, the items on this side are
+    /// that round, so the ones on the other side are not there.
+    fn extend<'i>(
+        &mut self,
+        mut items: impl Iterator<Item = &'i Item<'h>>,
+        the_same: fn([usize; 2]) -> usize,
+    ) where
+        'h: 'i,
+    {
+        while let Some(item) = items.next() {
+            self.push(item);
+            if let Item::Rounds(_, counts) = item
+                && let Some(last) = the_same(*counts).checked_sub(1)
+            {
+                items.nth(last);
+            }
+        }
+    }
+
+    fn push(&mut self, item: &Item<'h>) {
+        let (min, max, part) = match item {
+            Item::Edge => return,
+            Item::Choice(choice) => {
+                let lens = || choice.chars.iter().map(|c| c.len_utf8());
+                let (min, max) = (lens().min().unwrap_or(0), lens().max());
+                (min, max, Part::Choice(choice.clone()))
+            }
+            Item::Gap(hir, _) => {
+                let properties = hir.properties();
+                let min = properties.minimum_len().unwrap_or(0);
+                (min, properties.maximum_len(), Part::Hir(hir))
+            }
+            Item::Rounds(hir, _) => (0, hir.properties().maximum_len(), Part::Rounds(hir)),
+        };
+        self.max_len = self.max_len.zip(max).map(|(sum, max)| sum + max);
+        let near = self.max_len.is_some_and(|max| max <= MAX_BYTES);
+        if near && self.min_len < ENOUGH_BYTES && self.parts.len() < ENOUGH_PARTS {
+            self.parts.push(part);
+            self.min_len += min;
+        }
+        self.has_gap |= match item {
+            Item::Gap(hir, _) | Item::Rounds(hir, _) => is_gap(hir),
+            Item::Choice(_) | Item::Edge => false,
+        };
+        if !self.has_gap {
+            self.telling += min;
+        }
+    }
+
+    /// The nearest parts as one expression over bytes, which matches wherever they do, and elsewhere.
+    fn outline(&self, end: End) -> Hir {
+        let mut outline = Vec::new();
+        let mut wanted = ENOUGH_BYTES;
+        for part in &self.parts {
+            let (part, min) = match part {
+                Part::Choice(choice) => (of_choice(choice), 1),
+                Part::Hir(hir) => (nearest(hir, wanted, end), min_len(hir)),
+                Part::Rounds(hir) => (rounds(hir), 0),
+            };
+            outline.push(part);
+            wanted = wanted.saturating_sub(min);
+            if wanted == 0 {
+                break;
+            }
+        }
+        end.concat(outline)
+    }
+}
+
+/// Which end of a text is the nearest.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    First,
+    Last,
+}
+
+impl End {
+    /// These parts, the nearest first, one after the other.
+    fn concat(self, mut parts: Vec<Hir>) -> Hir {
+        if let Self::Last = self {
+            parts.reverse();
+        }
+        Hir::concat(parts)
+    }
+}
+
+fn min_len(hir: &Hir) -> usize {
+    hir.properties().minimum_len().unwrap_or(0)
+}
+
+/// The outline of an expression, or if that has enough, of the nearest bytes of its matches. What is
+/// cut off is certain to be all there is: nothing can follow it.
+fn nearest(hir: &Hir, wanted: usize, end: End) -> Hir {
+    if min_len(hir) < wanted {
+        return outline(hir);
+    }
+    match hir.kind() {
+        HirKind::Literal(literal) => Hir::literal(match end {
+            End::First => &literal.0[..wanted],
+            End::Last => &literal.0[literal.0.len() - wanted..],
+        }),
+        HirKind::Capture(capture) => nearest(&capture.sub, wanted, end),
+        HirKind::Alternation(parts) => {
+            let parts = parts.iter().map(|part| nearest(part, wanted, end));
+            Hir::alternation(parts.collect())
+        }
+        HirKind::Concat(parts) => {
+            let (mut all, mut wanted) = (Vec::new(), wanted);
+            let mut parts: Vec<&Hir> = parts.iter().collect();
+            if let End::Last = end {
+                parts.reverse();
+            }
+            for part in parts {
+                all.push(nearest(part, wanted, end));
+                wanted = wanted.saturating_sub(min_len(part));
+                if wanted == 0 {
+                    break;
+                }
+            }
+            end.concat(all)
+        }
+        HirKind::Repetition(repetition) if min_len(&repetition.sub) >= wanted => {
+            nearest(&repetition.sub, wanted, end)
+        }
+        _ => outline(hir),
+    }
+}
+
+/// What must hold around a literal; `None` is no condition.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Screen {
+    before: Option<Arc<Hir>>,
+    after: Option<Arc<Hir>>,
+    /// Whether what stands after takes longer to decide.
+    before_first: bool,
+}
+
+/// The nearest bytes that are not blank on either side of a literal: those that a pattern allows, or
+/// those of a text. A set of bytes by their last six bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Neighbours {
+    before: u64,
+    after: u64,
+}
+
+impl Neighbours {
+    pub(super) fn of(screen: &Screen) -> Self {
+        let set = |outline: Option<&Arc<Hir>>, end: End| match outline {
+            Some(outline) => match nearest_bytes(outline, end) {
+                (set, false) => set,
+                (_, true) => u64::MAX,
+            },
+            None => u64::MAX,
+        };
+        Self {
+            before: set(screen.before.as_ref(), End::Last),
+            after: set(screen.after.as_ref(), End::First),
+        }
+    }
+
+    /// Of a part of a text.
+    #[inline]
+    pub(super) fn in_text(text: &[u8], at: Range<usize>) -> Self {
+        let solid = |byte: &&u8| !is_blank(**byte);
+        // At the end of the text every condition may hold.
+        let set = |byte: Option<&u8>| byte.map_or(u64::MAX, |byte| bit(*byte));
+        Self {
+            before: set(text[..at.start].iter().rev().find(solid)),
+            after: set(text[at.end..].iter().find(solid)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn allow(self, found: Self) -> bool {
+        self.before & found.before != 0 && self.after & found.after != 0
+    }
+}
+
+#[inline]
+const fn bit(byte: u8) -> u64 {
+    1 << (byte & 63)
+}
+
+const fn is_blank(byte: u8) -> bool {
+    byte <= b' '
+}
+
+/// The nearest bytes that are not blank of all matches, and whether some match has only blanks.
+fn nearest_bytes(outline: &Hir, end: End) -> (u64, bool) {
+    let of_bytes = |bytes: &mut dyn Iterator<Item = u8>| {
+        bytes.fold((0, false), |(set, blank), byte| {
+            if is_blank(byte) {
+                (set, true)
+            } else {
+                (set | bit(byte), blank)
+            }
+        })
+    };
+    let in_turn = |parts: &mut dyn Iterator<Item = (u64, bool)>| {
+        let mut all = 0;
+        for (set, blank) in parts {
+            all |= set;
+            if !blank {
+                return (all, false);
+            }
+        }
+        (all, true)
+    };
+    match outline.kind() {
+        HirKind::Empty => (0, true),
+        // What must stand at the end of the text may have blanks before it, or nothing at all.
+        HirKind::Look(_) => (u64::MAX, false),
+        HirKind::Literal(literal) => {
+            let each = literal
+                .0
+                .iter()
+                .map(|byte| of_bytes(&mut [*byte].into_iter()));
+            match end {
+                End::First => in_turn(&mut each.into_iter()),
+                End::Last => in_turn(&mut each.rev()),
+            }
+        }
+        HirKind::Class(Class::Bytes(class)) => {
+            let ranges = class.iter();
+            of_bytes(&mut ranges.flat_map(|range| range.start()..=range.end()))
+        }
+        HirKind::Class(Class::Unicode(_)) => (u64::MAX, true),
+        HirKind::Repetition(repetition) => {
+            let (set, blank) = nearest_bytes(&repetition.sub, end);
+            (set, blank || repetition.min == 0)
+        }
+        HirKind::Capture(capture) => nearest_bytes(&capture.sub, end),
+        HirKind::Alternation(parts) => {
+            let each = parts.iter().map(|part| nearest_bytes(part, end));
+            each.fold((0, false), |(all, any), (set, blank)| {
+                (all | set, any || blank)
+            })
+        }
+        HirKind::Concat(parts) => {
+            let each = parts.iter().map(|part| nearest_bytes(part, end));
+            match end {
+                End::First => in_turn(&mut each.into_iter()),
+                End::Last => in_turn(&mut each.rev()),
+            }
+        }
+    }
+}
+
+fn has_look(hir: &Hir) -> bool {
+    !hir.properties().look_set().is_empty()
+}
+
+/// Whether nearly anything can stand here for a while.
+fn is_gap(hir: &Hir) -> bool {
+    /// Of the ASCII characters, more than letters and digits.
+    const MANY: usize = 64;
+    let HirKind::Repetition(repetition) = hir.kind() else {
+        return false;
+    };
+    match repetition.sub.kind() {
+        HirKind::Class(Class::Unicode(class)) => {
+            let ascii = class.iter().filter(|range| range.start().is_ascii());
+            let len = |range: &ClassUnicodeRange| {
+                u32::from(range.end()).min(0x7f) - u32::from(range.start()) + 1
+            };
+            ascii.map(len).sum::<u32>() as usize > MANY
+        }
+        _ => false,
+    }
+}
+
+/// The screens of many patterns.
+#[derive(Default)]
+pub(super) struct Screens {
+    before: Outlines,
+    after: Outlines,
+    /// Made when first needed: most environments of a pack never are.
+    automata: OnceLock<Option<Automata>>,
+    /// What earlier scans have learned.
+    spare: Mutex<Vec<Memory>>,
+}
+
+/// Different outlines, and where each is.
+#[derive(Default)]
+struct Outlines {
+    all: Vec<Arc<Hir>>,
+    known: HashMap<usize, u16>,
+}
+
+impl Outlines {
+    fn add(&mut self, outline: Option<&Arc<Hir>>) -> Option<u16> {
+        let outline = outline?;
+        let next = u16::try_from(self.all.len()).ok()?;
+        let number = *self
+            .known
+            .entry(Arc::as_ptr(outline).addr())
+            .or_insert(next);
+        if number == next {
+            self.all.push(Arc::clone(outline));
+        }
+        Some(number)
+    }
+}
+
+/// A screen by its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ScreenId {
+    before: Option<u16>,
+    after: Option<u16>,
+    before_first: bool,
+}
+
+struct Automata {
+    before: DFA,
+    after: DFA,
+}
+
+/// What one scan learns of the automata.
+struct Memory {
+    before: Cache,
+    after: Cache,
+}
+
+impl Screens {
+    pub(super) fn add(&mut self, screen: &Screen) -> ScreenId {
+        ScreenId {
+            before: self.before.add(screen.before.as_ref()),
+            after: self.after.add(screen.after.as_ref()),
+            before_first: screen.before_first,
+        }
+    }
+
+    /// Makes the automata, if there are none yet. If they would be too large, nothing is screened.
+    pub(super) fn warm(&self) {
+        self.automata();
+    }
+
+    fn automata(&self) -> Option<&Automata> {
+        let make = || {
+            Some(Automata {
+                before: automaton(&self.before.all, true)?,
+                after: automaton(&self.after.all, false)?,
+            })
+        };
+        self.automata.get_or_init(make).as_ref()
+    }
+
+    /// What one scan needs to ask.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader {
+            screens: self,
+            memory: None,
+        }
+    }
+
+    fn memory(&self, automata: &Automata) -> Memory {
+        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
+        spare.unwrap_or_else(|| Memory {
+            before: automata.before.create_cache(),
+            after: automata.after.create_cache(),
+        })
+    }
+}
+
+impl fmt::Debug for Screens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Screens")
+            .field("before", &self.before.all.len())
+            .field("after", &self.after.all.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks the screens during one scan.
+pub(super) struct Reader<'s> {
+    screens: &'s Screens,
+    memory: Option<Memory>,
+}
+
+impl Reader<'_> {
+    /// Whether a match with this screen can have its literal here.
+    pub(super) fn lets_through(&mut self, id: ScreenId, text: &[u8], at: Range<usize>) -> bool {
+        if id == ScreenId::default() {
+            return true;
+        }
+        let Some(automata) = self.screens.automata() else {
+            return true;
+        };
+        let screens = self.screens;
+        let memory = self.memory.get_or_insert_with(|| screens.memory(automata));
+        let found = |result: Result<Option<HalfMatch>, MatchError>| !matches!(result, Ok(None));
+        let beside = |outline: u16, range: Range<usize>| {
+            let outline = Anchored::Pattern(PatternID::must(usize::from(outline)));
+            Input::new(text)
+                .range(range)
+                .anchored(outline)
+                .earliest(true)
+        };
+        let after = |outline: u16| {
+            let end = text.len().min(at.end + MAX_BYTES);
+            let input = beside(outline, at.end..end);
+            found(automata.after.try_search_fwd(&mut memory.after, &input))
+        };
+        let mut before = |outline: u16| {
+            let start = at.start.saturating_sub(MAX_BYTES);
+            let input = beside(outline, start..at.start);
+            found(automata.before.try_search_rev(&mut memory.before, &input))
+        };
+        // Whichever is likely to be settled sooner goes first.
+        if id.before_first && !id.before.is_none_or(&mut before) {
+            return false;
+        }
+        id.after.is_none_or(after) && (id.before_first || id.before.is_none_or(before))
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take()
+            && let Ok(mut spare) = self.screens.spare.try_lock()
+            && spare.len() < MAX_SPARE
+        {
+            spare.push(memory);
+        }
+    }
+}
+
+fn automaton(outlines: &[Arc<Hir>], reverse: bool) -> Option<DFA> {
+    let config = thompson::Config::new()
+        .utf8(false)
+        .reverse(reverse)
+        .which_captures(WhichCaptures::None);
+    let nfa = thompson::Compiler::new()
+        .configure(config)
+        .build_many_from_hir(outlines)
+        .ok()?;
+    let config = DFA::config()
+        .match_kind(MatchKind::All)
+        .starts_for_each_pattern(true)
+        .cache_capacity(MAX_CACHE_BYTES)
+        .skip_cache_capacity_check(true);
+    DFA::builder().configure(config).build_from_nfa(nfa).ok()
+}
+
+fn of_choice(choice: &Choice) -> Hir {
+    let mut class = ClassBytes::empty();
+    let mut other = false;
+    for c in &choice.chars {
+        match u8::try_from(*c) {
+            Ok(byte) if byte.is_ascii() => {
+                class.push(ClassBytesRange::new(byte, byte));
+                if !choice.exact {
+                    let upper = byte.to_ascii_uppercase();
+                    class.push(ClassBytesRange::new(upper, upper));
+                }
+            }
+            _ => other = true,
+        }
+    }
+    of_bytes(class, other)
+}
+
+/// One of these ASCII characters, or if `other` is set, any other character.
+fn of_bytes(class: ClassBytes, other: bool) -> Hir {
+    let ascii = Hir::class(Class::Bytes(class));
+    if !other {
+        return ascii;
+    }
+    let bytes = ClassBytes::new([ClassBytesRange::new(0x80, 0xff)]);
+    let other = Hir::repetition(Repetition {
+        min: 1,
+        max: None,
+        greedy: true,
+        sub: Box::new(Hir::class(Class::Bytes(bytes))),
+    });
+    Hir::alternation(vec![ascii, other])
+}
+
+fn rounds(hir: &Hir) -> Hir {
+    match hir.kind() {
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            min: 0,
+            max: None,
+            greedy: true,
+            sub: Box::new(outline(&repetition.sub)),
+        }),
+        _ => Hir::empty(),
+    }
+}
+
+/// What matches wherever an expression does, in few states.
+fn outline(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(outline).collect();
+    match hir.kind() {
+        HirKind::Look(Look::Start | Look::End)
+        | HirKind::Literal(_)
+        | HirKind::Class(Class::Bytes(_)) => hir.clone(),
+        HirKind::Empty | HirKind::Look(_) => Hir::empty(),
+        HirKind::Class(Class::Unicode(class)) => {
+            let mut ascii = ClassBytes::empty();
+            let mut other = false;
+            for range in class.iter() {
+                let (start, end) = (u32::from(range.start()), u32::from(range.end()));
+                other |= end > 0x7f;
+                if start <= 0x7f {
+                    ascii.push(ClassBytesRange::new(start as u8, end.min(0x7f) as u8));
+                }
+            }
+            of_bytes(ascii, other)
+        }
+        HirKind::Capture(capture) => outline(&capture.sub),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            min: repetition.min.min(MAX_EXACT),
+            max: repetition.max.filter(|max| *max <= MAX_EXACT),
+            greedy: true,
+            sub: Box::new(outline(&repetition.sub)),
+        }),
+    }
+}
