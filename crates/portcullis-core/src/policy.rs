@@ -583,6 +583,7 @@ impl Policy {
             text,
             window: 0..event.text().len(),
             leaves,
+            names_hosts: OnceLock::new(),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::decision::{Action, Decision, RedactionSpec, Severity, StopSpec};
 use crate::error_code::ErrorCode;
@@ -214,6 +214,7 @@ impl StreamGuard {
             text: scanner.scan(text, &EventType::LlmStreamChunk),
             window: self.held_from..text.len(),
             leaves: Vec::new(),
+            names_hosts: OnceLock::new(),
         };
         if let Some((view, from)) = folded {
             owned = text.to_owned();

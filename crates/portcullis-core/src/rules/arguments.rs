@@ -9,6 +9,8 @@ use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::MapReader;
 use crate::redact::push_pointer;
 
+use super::Subject;
+
 /// Where a value stands. Written out only when somebody is told.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'p> {
@@ -43,11 +45,19 @@ impl Path<'_> {
 
 type Visit<'v, B> = dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B> + 'v;
 
-/// Visits every host in the arguments, their members' names included.
+/// Visits every host in the tool's arguments, their members' names included.
 pub(super) fn hosts<B>(
-    args: &Map<String, Value>,
+    subject: &Subject<'_>,
     visit: &mut dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
+    let Some(args) = &subject.input.event.tool_args else {
+        return ControlFlow::Continue(());
+    };
+    // Several rules ask, and most calls name none.
+    let any = || members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break();
+    if !subject.scan.names_hosts.get_or_init(any) {
+        return ControlFlow::Continue(());
+    }
     members(args, &Path::Root, visit)
 }
 
@@ -147,7 +157,8 @@ fn members<B>(
 fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> ControlFlow<B> {
     match value {
         Value::String(text) => {
-            net::hosts(text, path.is_for_hosts(), &mut |found| visit(found, path))
+            let is_host = !text.contains(char::is_whitespace) && path.is_for_hosts();
+            net::hosts(text, is_host, &mut |found| visit(found, path))
         }
         Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
             // Under 2^24 it is a count.

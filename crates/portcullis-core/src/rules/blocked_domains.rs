@@ -202,10 +202,7 @@ struct CompiledDomains {
 
 impl InlineRule for CompiledDomains {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let Some(args) = &subject.input.event.tool_args else {
-            return Ok(None);
-        };
-        let judged = arguments::hosts(args, &mut |found, path| match self.judge(found, path) {
+        let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
             Some(decision) => ControlFlow::Break(decision),
             None => ControlFlow::Continue(()),
         });

@@ -23,6 +23,7 @@ mod tool_definitions;
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -118,6 +119,8 @@ pub struct EventScan<'e> {
     pub(crate) window: Range<usize>,
     /// Strings of the structured part, and views of any string, that some pattern may match.
     pub(crate) leaves: Vec<Leaf<'e>>,
+    /// Whether the tool's arguments name a host; nobody knows until somebody asks.
+    pub(crate) names_hosts: OnceLock<bool>,
 }
 
 /// Where each pattern is in a rule's list. Few of a policy's patterns may match a text, and a rule asks
@@ -234,6 +237,7 @@ impl<'e> Subject<'e> {
             text,
             window,
             leaves,
+            names_hosts: _,
         } = self.scan;
         if text.contains(id) {
             let event_text = self.input.event.text();

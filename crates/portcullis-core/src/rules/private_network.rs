@@ -97,10 +97,7 @@ struct CompiledPrivateNetwork {
 
 impl InlineRule for CompiledPrivateNetwork {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let Some(args) = &subject.input.event.tool_args else {
-            return Ok(None);
-        };
-        let judged = arguments::hosts(args, &mut |found, path| match self.judge(found, path) {
+        let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
             Some(decision) => ControlFlow::Break(decision),
             None => ControlFlow::Continue(()),
         });

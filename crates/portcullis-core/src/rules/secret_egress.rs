@@ -1,7 +1,6 @@
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::arguments;
 use super::response::{Finding, Response};
@@ -142,7 +141,6 @@ struct CompiledEgress {
 
 impl InlineRule for CompiledEgress {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let args = subject.input.event.tool_args.as_ref();
         let mut secrets = subject.candidates(&self.lookup).into_iter();
         let secret = secrets.find_map(|index| {
             let (id, entity) = &self.patterns[index];
@@ -150,10 +148,10 @@ impl InlineRule for CompiledEgress {
             Some((entity, path))
         });
         let reason = match secret {
-            Some((entity, path)) if !args.is_some_and(|args| self.may_go(args)) => {
+            Some((entity, path)) if !self.may_go(subject) => {
                 format!("Found {entity} in {}", self.masked(subject, &path))
             }
-            _ => match args.and_then(|args| self.encoded_host(args)) {
+            _ => match self.encoded_host(subject) {
                 Some(path) => format!(
                     "The host in {} looks like encoded data",
                     self.masked(subject, &path)
@@ -173,12 +171,12 @@ impl InlineRule for CompiledEgress {
 
 impl CompiledEgress {
     /// Whether the call names hosts, and only such as secrets may be sent to.
-    fn may_go(&self, args: &Map<String, Value>) -> bool {
+    fn may_go(&self, subject: &Subject<'_>) -> bool {
         if self.allow_hosts.is_empty() {
             return false;
         }
         let mut any = false;
-        let other = arguments::hosts(args, &mut |found, _| {
+        let other = arguments::hosts(subject, &mut |found, _| {
             any = true;
             if self.allow_hosts.contains(&found.host) {
                 ControlFlow::Continue(())
@@ -190,8 +188,8 @@ impl CompiledEgress {
     }
 
     /// The path of a host whose name carries data.
-    fn encoded_host(&self, args: &Map<String, Value>) -> Option<String> {
-        let found = arguments::hosts(args, &mut |found, path| match &found.host {
+    fn encoded_host(&self, subject: &Subject<'_>) -> Option<String> {
+        let found = arguments::hosts(subject, &mut |found, path| match &found.host {
             Host::Name(name) if carries_data(name) && !self.allow_hosts.contains(&found.host) => {
                 ControlFlow::Break(path.pointer())
             }

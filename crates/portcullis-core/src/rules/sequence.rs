@@ -10,7 +10,7 @@ use super::{
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::error_code::ErrorCode;
 use crate::evaluation::Parts;
-use crate::event::{Event, EventType};
+use crate::event::EventType;
 use crate::history::{ToolPattern, Trigger};
 use crate::ids::RuleId;
 use crate::net::{HostList, Position};
@@ -163,7 +163,7 @@ impl InlineRule for CompiledSequence {
         }
         let host = match &self.settings.hosts_except {
             None => None,
-            Some(listed) => match unlisted_host(event, listed) {
+            Some(listed) => match unlisted_host(subject, listed) {
                 Some(host) => Some(host),
                 None => return Ok(None),
             },
@@ -183,9 +183,8 @@ impl InlineRule for CompiledSequence {
     }
 }
 
-fn unlisted_host(event: &Event, listed: &HostList) -> Option<String> {
-    let args = event.tool_args.as_ref()?;
-    let unlisted = arguments::hosts(args, &mut |found, _| {
+fn unlisted_host(subject: &Subject<'_>, listed: &HostList) -> Option<String> {
+    let unlisted = arguments::hosts(subject, &mut |found, _| {
         // A name in quotes is a file's more often than a host's.
         if found.position == Position::Loose || listed.contains(&found.host) {
             ControlFlow::Continue(())

@@ -16,7 +16,9 @@ mod frequency;
 mod literals;
 mod pattern;
 mod prefix;
+mod required;
 mod requirement;
+mod runs;
 mod screen;
 mod unbroken;
 
@@ -36,7 +38,9 @@ pub use pattern::PatternError;
 pub(crate) use pattern::compile;
 use pattern::{Found, Pattern};
 pub(crate) use prefix::{Memory, Prefixes};
+use required::Required;
 pub use requirement::Requirement;
+use runs::Runs;
 use screen::{Neighbours, Screens};
 
 /// What to look for.
@@ -208,7 +212,7 @@ impl ScannerBuilder {
 
     /// Compiles the filters.
     pub fn build(self) -> Scanner {
-        let (mut unfiltered, mut required) = (Vec::new(), Vec::new());
+        let mut unfiltered = Vec::new();
         let mut screens = Screens::default();
         let mut literals: Vec<(Announced, &Literal)> = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
@@ -216,9 +220,8 @@ impl ScannerBuilder {
             if pattern.is_unfiltered() {
                 unfiltered.push(id);
             }
-            required.extend(pattern.requirement().map(|requirement| (requirement, id)));
             for cue in pattern.cues() {
-                // A search that may go on to the end of the text is made once, not at every literal.
+                // A search that may go on far is limited by the text, or made once for all literals.
                 let max_before = cue.max_before.filter(|_| pattern.confirms_locally());
                 let announced = Announced {
                     pattern: id,
@@ -244,19 +247,13 @@ impl ScannerBuilder {
                 other: LiteralFilter::new(of_stage(), Beside::Other),
             }
         });
-        let requirements = required
-            .iter()
-            .fold(Features::default(), |all, (one, _): &(Requirement, _)| {
-                all.union(one.feature())
-            });
         Scanner {
             filters,
             screens,
+            required: Required::groups(&self.patterns),
             patterns: self.patterns,
             events: self.events,
             unfiltered,
-            required,
-            requirements,
         }
     }
 }
@@ -298,9 +295,7 @@ pub struct Scanner {
     /// Patterns that nothing announces: they run on every text.
     unfiltered: Vec<PatternId>,
     /// Patterns that are announced by what they require.
-    required: Vec<(Requirement, PatternId)>,
-    /// All that they require.
-    requirements: Features,
+    required: Vec<Required>,
 }
 
 impl Scanner {
@@ -348,12 +343,9 @@ impl Scanner {
         for id in self.unfiltered.iter().filter(|id| wanted(**id)) {
             candidates.note(*id, 0..text.len());
         }
-        if features.intersects(self.requirements) {
-            self.look_for_requirements(text, features, &mut |id, region| {
-                if wanted(id) {
-                    candidates.note(id, region);
-                }
-            });
+        let has = |required: &&Required| features.contains(required.feature());
+        for required in self.required.iter().filter(has) {
+            required.look(text, wanted, |id, region| candidates.note(id, region));
         }
         let ascii = if self.uses_features() {
             !features.contains(Features::NON_ASCII)
@@ -369,10 +361,17 @@ impl Scanner {
                 let screened = !announced.neighbours.allow(neighbours)
                     || !screens.lets_through(screen, text.as_bytes(), at);
                 if !screened && wanted(announced.pattern) {
-                    let region = match announced.max_before {
+                    let max = match announced.max_before {
+                        Some(max) => Some(max as usize),
+                        None => {
+                            let runs = candidates.runs.get_or_insert_with(|| Runs::of(text));
+                            self.patterns[usize::from(announced.pattern.0)].max_len_in(*runs)
+                        }
+                    };
+                    let region = match max {
                         None => 0..text.len(),
                         Some(max) => {
-                            let start = literal.start.saturating_sub(max as usize);
+                            let start = literal.start.saturating_sub(max);
                             text.floor_char_boundary(start)..literal.start + 1
                         }
                     };
@@ -383,34 +382,10 @@ impl Scanner {
         candidates.in_order()
     }
 
-    /// Notes the patterns whose requirements a part of the text may meet.
-    fn look_for_requirements(
-        &self,
-        text: &str,
-        features: Features,
-        note: &mut dyn FnMut(PatternId, Range<usize>),
-    ) {
-        let has = |requirement: &Requirement| features.contains(requirement.feature());
-        for requirement in Requirement::ALL.into_iter().filter(has) {
-            let those = || self.required.iter().filter(|(one, _)| *one == requirement);
-            if those().next().is_none() {
-                continue;
-            }
-            requirement.spots(text.as_bytes(), |spot| {
-                for (_, id) in those() {
-                    let start = match self.patterns[usize::from(id.0)].max_len() {
-                        Some(max) => text.floor_char_boundary(spot.start.saturating_sub(max)),
-                        None => 0,
-                    };
-                    note(*id, start..spot.end);
-                }
-            });
-        }
-    }
-
     /// Compiles what would otherwise be compiled when it is first needed.
     pub(crate) fn warm(&self) {
         self.screens.warm();
+        self.required.iter().for_each(Required::warm);
         for pattern in &self.patterns {
             pattern.warm();
         }
@@ -436,10 +411,15 @@ impl Scanner {
         mut found: impl FnMut(Found),
     ) {
         let mut done = window.start;
+        let pattern = &self.patterns[usize::from(id.0)];
+        let max_len = match candidates.runs {
+            Some(runs) => pattern.max_len_in(runs),
+            None => pattern.max_len(),
+        };
         for region in candidates.regions(id) {
             let here = done.max(region.start)..window.end.min(region.end);
             if here.start < here.end {
-                self.patterns[usize::from(id.0)].each(text, here, |one| {
+                pattern.each(text, here, max_len, |one| {
                     done = one.whole.end;
                     found(one);
                 });
@@ -469,8 +449,10 @@ impl Scanner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
     patterns: Bits,
-    /// In the order of the text, for each pattern.
+    /// In order of the patterns, and for each in the order of the text.
     regions: SmallVec<[(PatternId, Range<usize>); 16]>,
+    /// Of the text, if a pattern whose matches have no limit may match.
+    runs: Option<Runs>,
 }
 
 impl Candidates {
@@ -478,6 +460,7 @@ impl Candidates {
         Self {
             patterns: Bits::none(patterns),
             regions: SmallVec::new(),
+            runs: None,
         }
     }
 
@@ -509,9 +492,10 @@ impl Candidates {
         self
     }
 
-    /// The patterns that may match, in order, perhaps more than once.
+    /// The patterns that may match, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PatternId> {
-        self.regions.iter().map(|(id, _)| *id)
+        let groups = self.regions.chunk_by(|(a, _), (b, _)| a == b);
+        groups.map(|group| group[0].0)
     }
 
     /// Whether this pattern may match.
@@ -527,8 +511,10 @@ impl Candidates {
     }
 
     fn regions(&self, id: PatternId) -> impl Iterator<Item = Range<usize>> {
-        let own = self.regions.iter().filter(move |(known, _)| *known == id);
-        own.map(|(_, region)| region.clone())
+        let start = self.regions.partition_point(|(known, _)| *known < id);
+        let own = self.regions[start..].iter();
+        own.take_while(move |(known, _)| *known == id)
+            .map(|(_, region)| region.clone())
     }
 }
 

@@ -11,6 +11,7 @@ use regex_syntax::hir::{
 };
 
 use super::literals::{self, Factor, Literal};
+use super::runs::{Length, Runs};
 use super::screen::Screen;
 use super::{PatternSpec, Requirement, unbroken};
 use crate::detectors::Check;
@@ -23,7 +24,7 @@ const MAX_UNBOUNDED_MATCHES: usize = 256;
 const SHORT_MATCH: usize = 256;
 
 /// Nor does a longer one look far, if it has an end.
-const BOUNDED_MATCH: usize = 4 << 10;
+const BOUNDED_MATCH: usize = 8 << 10;
 
 /// Literals that are expected so often per million bytes are not trusted alone.
 const EVERYDAY: f64 = 8.0;
@@ -78,6 +79,7 @@ pub(super) struct Pattern {
     /// Every match has one of these, unless there are none.
     cues: Vec<Cue>,
     confirms_locally: bool,
+    length: Option<Length>,
 }
 
 /// A literal that a match can be known by.
@@ -174,6 +176,7 @@ impl Pattern {
             requires,
             checks: spec.checks.to_vec(),
             confirms_locally: confirms_locally(&hir),
+            length: Length::of(&hir),
             cues: factor.map(cues).unwrap_or_default(),
             hir,
             compiled: OnceLock::new(),
@@ -206,6 +209,11 @@ impl Pattern {
     fn rough<'c>(&self, compiled: &'c Compiled) -> Option<&'c meta::Regex> {
         let make = || with_ascii_boundaries(&self.hir).and_then(|hir| build(&hir).ok());
         compiled.rough.get_or_init(make).as_ref()
+    }
+
+    /// What matches wherever it does, and perhaps elsewhere, without Unicode's word boundaries.
+    pub(super) fn rough_hir(&self) -> Hir {
+        with_ascii_boundaries(&self.hir).unwrap_or_else(|| self.hir.clone())
     }
 
     pub(super) fn warm(&self) {
@@ -243,6 +251,11 @@ impl Pattern {
         self.hir.properties().maximum_len()
     }
 
+    /// The longest that a match can be in a text with these runs.
+    pub(super) fn max_len_in(&self, text: Runs) -> Option<usize> {
+        self.length.map(|length| length.within(text))
+    }
+
     /// What announces it, if no literal does.
     pub(super) fn requirement(&self) -> Option<Requirement> {
         self.requires.filter(|_| self.cues.is_empty())
@@ -255,23 +268,34 @@ impl Pattern {
     /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
         let mut first = None;
-        self.try_each(text, 0..text.len(), |found| {
+        self.try_each(text, 0..text.len(), self.max_len(), |found| {
             first = found.value;
             first.is_none()
         });
         first
     }
 
-    /// Every match in this part of the text, in order. What stands around it is only looked at for
-    /// word boundaries: the caller knows that no match reaches past its end.
-    pub(super) fn each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found)) {
-        self.try_each(text, window, |one| {
+    /// Every match that begins in this part of the text, in order, given how long one can be.
+    pub(super) fn each(
+        &self,
+        text: &str,
+        window: Range<usize>,
+        max_len: Option<usize>,
+        mut found: impl FnMut(Found),
+    ) {
+        self.try_each(text, window, max_len, |one| {
             found(one);
             true
         });
     }
 
-    fn try_each(&self, text: &str, window: Range<usize>, mut found: impl FnMut(Found) -> bool) {
+    fn try_each(
+        &self,
+        text: &str,
+        window: Range<usize>,
+        max_len: Option<usize>,
+        mut found: impl FnMut(Found) -> bool,
+    ) {
         let Some(compiled) = self.compiled() else {
             // What cannot be searched must not pass. Tests compile every built-in pattern, so this
             // is for the reader's peace of mind.
@@ -282,14 +306,16 @@ impl Pattern {
             return;
         };
         // No match that begins in the window reaches further, so nobody looks further.
-        let end = match self.max_len() {
+        let end = match max_len {
             Some(max) => text.len().min(window.end.saturating_add(max)),
             None => text.len(),
         };
-        let here = Input::new(text).range(window.start..end);
+        // Not `is_match`: where it finds itself looking at the same text again and again, it goes on with
+        // the slowest of its engines.
+        let here = Input::new(text).range(window.start..end).earliest(true);
         if !text.as_bytes()[window.start..end].is_ascii()
             && let Some(rough) = self.rough(compiled)
-            && !rough.is_match(here)
+            && rough.search_half(&here).is_none()
         {
             return;
         }
@@ -336,7 +362,9 @@ impl Pattern {
         }
         let group = compiled.groups.as_ref().and_then(|groups| {
             let mut groups = groups.clone();
-            let input = Input::new(text).range(whole.start..);
+            let input = Input::new(text)
+                .range(whole.clone())
+                .anchored(Anchored::Yes);
             compiled.regex.search_captures(&input, &mut groups);
             groups.get_group_by_name(VALUE)
         });
