@@ -379,7 +379,12 @@ impl Scanner {
                 }
             }
         });
-        candidates.in_order()
+        let candidates = candidates.in_order();
+        // Compiling is not counted against the rules, which have little time.
+        for id in candidates.iter() {
+            self.patterns[usize::from(id.0)].warm(ascii);
+        }
+        candidates
     }
 
     /// Compiles what would otherwise be compiled when it is first needed.
@@ -387,7 +392,7 @@ impl Scanner {
         self.screens.warm();
         self.required.iter().for_each(Required::warm);
         for pattern in &self.patterns {
-            pattern.warm();
+            pattern.warm(true);
         }
     }
 

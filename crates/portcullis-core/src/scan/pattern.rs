@@ -216,8 +216,13 @@ impl Pattern {
         with_ascii_boundaries(&self.hir).unwrap_or_else(|| self.hir.clone())
     }
 
-    pub(super) fn warm(&self) {
-        self.compiled();
+    /// Compiles what a search of such a text needs.
+    pub(super) fn warm(&self, ascii: bool) {
+        if let Some(compiled) = self.compiled()
+            && !ascii
+        {
+            self.rough(compiled);
+        }
     }
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
