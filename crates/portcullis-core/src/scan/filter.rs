@@ -54,6 +54,8 @@ struct Known {
     /// The first eight bytes, folded, and which of them there are.
     head: u64,
     mask: u64,
+    /// The last eight bytes, folded.
+    tail: u64,
     literal: Literal,
     announces: Vec<Announced>,
 }
@@ -104,10 +106,12 @@ impl Known {
         let Some(here) = text.get(from..end) else {
             return false;
         };
-        let equal = if literal.exact {
-            here == bytes
-        } else {
-            here.eq_ignore_ascii_case(bytes)
+        let equal = match bytes.len() {
+            _ if literal.exact => here == bytes,
+            // What folding makes equal does no harm.
+            ..=8 => true,
+            9..=16 => head(&here[here.len() - 8..]) == self.tail,
+            _ => here.eq_ignore_ascii_case(bytes),
         };
         let is_word = |at: Option<usize>| {
             at.and_then(|at| text.get(at))
@@ -192,6 +196,7 @@ impl LiteralFilter {
         self.literals.push(Known {
             head: head(bytes),
             mask: u64::MAX >> (64 - 8 * bytes.len().min(8)),
+            tail: head(&bytes[bytes.len().saturating_sub(8)..]),
             literal: literal.clone(),
             announces: vec![announced],
         });
