@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
-use regex_automata::{Anchored, HalfMatch, Input, MatchError, MatchKind, PatternID};
+use regex_automata::util::start;
+use regex_automata::{Anchored, MatchKind, PatternID};
 use regex_syntax::hir::{
     Class, ClassBytes, ClassBytesRange, ClassUnicodeRange, Hir, HirKind, Look, Repetition,
 };
@@ -508,23 +509,14 @@ impl Reader<'_> {
         };
         let screens = self.screens;
         let memory = self.memory.get_or_insert_with(|| screens.memory(automata));
-        let found = |result: Result<Option<HalfMatch>, MatchError>| !matches!(result, Ok(None));
-        let beside = |outline: u16, range: Range<usize>| {
-            let outline = Anchored::Pattern(PatternID::must(usize::from(outline)));
-            Input::new(text)
-                .range(range)
-                .anchored(outline)
-                .earliest(true)
-        };
+        let (start, end) = (&text[..at.start], &text[at.end..]);
         let after = |outline: u16| {
-            let end = text.len().min(at.end + MAX_BYTES);
-            let input = beside(outline, at.end..end);
-            found(automata.after.try_search_fwd(&mut memory.after, &input))
+            let (behind, text) = (text.get(at.end - 1), end.iter());
+            may_go_on(&automata.after, &mut memory.after, outline, behind, text)
         };
         let mut before = |outline: u16| {
-            let start = at.start.saturating_sub(MAX_BYTES);
-            let input = beside(outline, start..at.start);
-            found(automata.before.try_search_rev(&mut memory.before, &input))
+            let (behind, text) = (text.get(at.start), start.iter().rev());
+            may_go_on(&automata.before, &mut memory.before, outline, behind, text)
         };
         // Whichever is likely to be settled sooner goes first.
         if id.before_first && !id.before.is_none_or(&mut before) {
@@ -543,6 +535,33 @@ impl Drop for Reader<'_> {
             spare.push(memory);
         }
     }
+}
+
+/// Whether a text, read away from the literal, may go on as an outline has it.
+fn may_go_on<'t>(
+    automaton: &DFA,
+    cache: &mut Cache,
+    outline: u16,
+    behind: Option<&u8>,
+    text: impl ExactSizeIterator<Item = &'t u8>,
+) -> bool {
+    // Few bytes settle nearly everything, so that setting up a search would take most of the time.
+    let walk = || {
+        let start = start::Config::new()
+            .look_behind(behind.copied())
+            .anchored(Anchored::Pattern(PatternID::must(usize::from(outline))));
+        let mut state = automaton.start_state(cache, &start).ok()?;
+        let is_all = text.len() <= MAX_BYTES;
+        for byte in text.take(MAX_BYTES) {
+            state = automaton.next_state(cache, state, *byte).ok()?;
+            if state.is_tagged() {
+                return (!state.is_quit()).then(|| state.is_match());
+            }
+        }
+        let end = automaton.next_eoi_state(cache, state).ok()?;
+        is_all.then(|| end.is_match())
+    };
+    walk().unwrap_or(true)
 }
 
 fn automaton(outlines: &[Arc<Hir>], reverse: bool) -> Option<DFA> {

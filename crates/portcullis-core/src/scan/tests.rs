@@ -48,6 +48,38 @@ fn ordinary_text_names_no_pattern() {
 }
 
 #[test]
+fn what_stands_around_a_literal_settles_whether_it_announces() {
+    let (scanner, ids) = scanner(&[
+        (
+            r"\b(?:do\s{1,3}not|never)\s{1,3}(?:ever\s{1,3})?mention\s{1,3}(?:this|that)\b",
+            true,
+        ),
+        (r"(?:^|[.!?]\s)answer[^.\n]{0,20}\bonly", true),
+        (r"password[ \t]{1,3}[0-9]{4}(?:\s|$)", false),
+    ]);
+    for (text, announced) in [
+        ("do not mention this", &[0][..]),
+        ("NEVER\nEver  mention that", &[0]),
+        ("never\u{a0}mention\u{2003}that", &[0]),
+        ("please mention this", &[]),
+        ("never mention the cost", &[]),
+        ("never mention", &[]),
+        ("Answer me with a word only", &[1]),
+        ("So? Answer only", &[1]),
+        ("we answer only", &[]),
+        ("password 1234", &[2]),
+        ("password 12345", &[2]),
+        ("password reset", &[]),
+    ] {
+        let candidates = scanner.scan(text, &EventType::LlmBefore);
+        let named: Vec<usize> = (0..ids.len())
+            .filter(|index| candidates.contains(ids[*index]))
+            .collect();
+        assert_eq!(named, announced, "{text}");
+    }
+}
+
+#[test]
 fn a_pattern_is_only_named_for_its_events() {
     let mut builder = ScannerBuilder::default();
     let events = EventSet::from_iter([EventType::LlmBefore, EventType::from("mine")]);
@@ -272,6 +304,28 @@ proptest! {
         }
     }
 
+    /// The same for whatever pattern, on text of the same words.
+    #[test]
+    fn regions_change_no_match_of_any_pattern(
+        regex in any_regex(),
+        ignore_case in any::<bool>(),
+        words in prop::collection::vec(select(WORDS.to_vec()), 0..24),
+    ) {
+        let mut builder = ScannerBuilder::default();
+        let added = builder.add(&spec(&regex, ignore_case), &EventSet::standard());
+        if matches!(added, Err(PatternError::MatchesEmpty)) {
+            return Ok(());
+        }
+        let id = added.unwrap();
+        let scanner = builder.build();
+        let text = words.concat();
+        let candidates = scanner.scan(&text, &EventType::LlmBefore);
+        let (mut near, mut all) = (Vec::new(), Vec::new());
+        scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
+        scanner.patterns[0].each(&text, 0..text.len(), None, |one| all.push(one));
+        prop_assert_eq!(near, all, "{} in {:?}", regex, text);
+    }
+
     /// Looking only where a pattern is announced finds what looking everywhere finds.
     #[test]
     fn regions_change_no_match(
@@ -293,6 +347,62 @@ proptest! {
             prop_assert_eq!(near, all, "{} in {:?}", scanner.patterns[usize::from(id.0)].source(), text);
         }
     }
+}
+
+const WORDS: &[&str] = &[
+    "the",
+    "not",
+    "NOT",
+    "task",
+    "TaſK",
+    "pass",
+    "word",
+    "é",
+    "été",
+    " ",
+    "  ",
+    "\n",
+    "\u{a0}",
+    ".",
+    "_",
+    "1234567",
+    "ask the",
+    "not the task",
+    "password",
+];
+
+/// Patterns of everyday words, blanks, gaps and edges.
+fn any_regex() -> impl Strategy<Value = String> {
+    let piece = select(vec![
+        "the",
+        "not",
+        "task",
+        "pass",
+        "word",
+        "été",
+        r"\s",
+        r"\s{1,3}",
+        r"\s+",
+        r"\b",
+        "^",
+        "$",
+        "[^.]{0,9}",
+        ".*",
+        r"\w+",
+        "[0-9]{7}",
+        "[st]k?",
+        " ?",
+    ]);
+    let leaf = prop::collection::vec(piece, 1..4).prop_map(|pieces| pieces.concat());
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let each = prop::collection::vec(inner.clone(), 2..4);
+        prop_oneof![
+            each.clone().prop_map(|parts| parts.concat()),
+            each.prop_map(|parts| format!("(?:{})", parts.join("|"))),
+            (inner, select(vec!["?", "*", "{1,2}", "{2}", "{2,5}", "+?"]))
+                .prop_map(|(part, times)| format!("(?:{part}){times}")),
+        ]
+    })
 }
 
 /// Patterns with several factors, edges of words, and matches of every length.
