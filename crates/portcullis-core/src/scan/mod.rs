@@ -222,7 +222,9 @@ impl ScannerBuilder {
             }
             for cue in pattern.cues() {
                 // A search that may go on far is limited by the text, or made once for all literals.
-                let max_before = cue.max_before.filter(|_| pattern.confirms_locally());
+                let near = |before: &usize| *before == 0 || pattern.max_len().is_some();
+                let max_before = cue.max_before.filter(near);
+                let max_before = max_before.filter(|_| pattern.confirms_locally());
                 let announced = Announced {
                     pattern: id,
                     screen: screens.add(&cue.screen),
@@ -379,6 +381,7 @@ impl Scanner {
                 }
             }
         });
+        candidates.ascii = ascii;
         let candidates = candidates.in_order();
         // Compiling is not counted against the rules, which have little time.
         for id in candidates.iter() {
@@ -421,10 +424,10 @@ impl Scanner {
             Some(runs) => pattern.max_len_in(runs),
             None => pattern.max_len(),
         };
-        for region in candidates.regions(id) {
+        for region in candidates.worthwhile_regions(id, max_len, text.len()) {
             let here = done.max(region.start)..window.end.min(region.end);
             if here.start < here.end {
-                pattern.each(text, here, max_len, |one| {
+                pattern.each(text, here, max_len, candidates.ascii, |one| {
                     done = one.whole.end;
                     found(one);
                 });
@@ -458,6 +461,8 @@ pub struct Candidates {
     regions: SmallVec<[(PatternId, Range<usize>); 16]>,
     /// Of the text, if a pattern whose matches have no limit may match.
     runs: Option<Runs>,
+    /// Whether the text is all ASCII.
+    ascii: bool,
 }
 
 impl Candidates {
@@ -466,6 +471,7 @@ impl Candidates {
             patterns: Bits::none(patterns),
             regions: SmallVec::new(),
             runs: None,
+            ascii: false,
         }
     }
 
@@ -513,6 +519,27 @@ impl Candidates {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
+    }
+
+    /// The regions of a pattern; or if looking into each could mean to look at the same text again and
+    /// again, one that takes in all of them.
+    fn worthwhile_regions(
+        &self,
+        id: PatternId,
+        max_len: Option<usize>,
+        text_len: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
+        /// A match of any length that is certain of its end is past before it is long.
+        const SOON_CERTAIN: usize = 64;
+        let count = self.regions(id).count();
+        let together =
+            count.saturating_mul(max_len.unwrap_or(SOON_CERTAIN)) > text_len && count > 1;
+        let all = together.then(|| {
+            let start = self.regions(id).next().map_or(0, |first| first.start);
+            start..self.regions(id).last().map_or(start, |last| last.end)
+        });
+        let each = self.regions(id).filter(move |_| !together);
+        all.into_iter().chain(each)
     }
 
     fn regions(&self, id: PatternId) -> impl Iterator<Item = Range<usize>> {

@@ -273,22 +273,30 @@ impl Pattern {
     /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
         let mut first = None;
-        self.try_each(text, 0..text.len(), self.max_len(), |found| {
-            first = found.value;
-            first.is_none()
-        });
+        self.try_each(
+            text,
+            0..text.len(),
+            self.max_len(),
+            text.is_ascii(),
+            |found| {
+                first = found.value;
+                first.is_none()
+            },
+        );
         first
     }
 
-    /// Every match that begins in this part of the text, in order, given how long one can be.
+    /// Every match that begins in this part of the text, in order, given how long one can be and whether
+    /// all of the text is ASCII.
     pub(super) fn each(
         &self,
         text: &str,
         window: Range<usize>,
         max_len: Option<usize>,
+        ascii: bool,
         mut found: impl FnMut(Found),
     ) {
-        self.try_each(text, window, max_len, |one| {
+        self.try_each(text, window, max_len, ascii, |one| {
             found(one);
             true
         });
@@ -299,6 +307,7 @@ impl Pattern {
         text: &str,
         window: Range<usize>,
         max_len: Option<usize>,
+        ascii: bool,
         mut found: impl FnMut(Found) -> bool,
     ) {
         let Some(compiled) = self.compiled() else {
@@ -315,10 +324,19 @@ impl Pattern {
             Some(max) => text.len().min(window.end.saturating_add(max)),
             None => text.len(),
         };
+        // Where only one beginning is possible, the search ends as soon as that is none.
+        let anchored = if window.len() == 1 {
+            Anchored::Yes
+        } else {
+            Anchored::No
+        };
         // Not `is_match`: where it finds itself looking at the same text again and again, it goes on with
         // the slowest of its engines.
-        let here = Input::new(text).range(window.start..end).earliest(true);
-        if !text.as_bytes()[window.start..end].is_ascii()
+        let here = Input::new(text)
+            .range(window.start..end)
+            .anchored(anchored)
+            .earliest(true);
+        if !ascii
             && let Some(rough) = self.rough(compiled)
             && rough.search_half(&here).is_none()
         {
@@ -326,12 +344,6 @@ impl Pattern {
         }
         let mut at = window.start;
         let mut count = 0;
-        // Where only one beginning is possible, the search ends as soon as that is none.
-        let anchored = if window.len() == 1 {
-            Anchored::Yes
-        } else {
-            Anchored::No
-        };
         while let Some(one) = compiled
             .regex
             .find(Input::new(text).range(at..end).anchored(anchored))

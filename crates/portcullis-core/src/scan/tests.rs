@@ -322,7 +322,7 @@ proptest! {
         let candidates = scanner.scan(&text, &EventType::LlmBefore);
         let (mut near, mut all) = (Vec::new(), Vec::new());
         scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
-        scanner.patterns[0].each(&text, 0..text.len(), None, |one| all.push(one));
+        scanner.patterns[0].each(&text, 0..text.len(), None, false, |one| all.push(one));
         prop_assert_eq!(near, all, "{} in {:?}", regex, text);
     }
 
@@ -343,7 +343,7 @@ proptest! {
         for id in ids {
             let (mut near, mut all) = (Vec::new(), Vec::new());
             scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
-            scanner.patterns[usize::from(id.0)].each(&text, 0..text.len(), None, |one| all.push(one));
+            scanner.patterns[usize::from(id.0)].each(&text, 0..text.len(), None, false, |one| all.push(one));
             prop_assert_eq!(near, all, "{} in {:?}", scanner.patterns[usize::from(id.0)].source(), text);
         }
     }
