@@ -229,7 +229,7 @@ impl ScannerBuilder {
                     pattern: id,
                     screen: screens.add(&cue.screen),
                     max_before: max_before.and_then(|max| u32::try_from(max).ok()),
-                    neighbours: Neighbours::of(&cue.screen),
+                    neighbours: cue.screen.neighbours,
                 };
                 literals.push((announced, &cue.literal));
             }

@@ -68,9 +68,12 @@ impl<'h> Surroundings<'h> {
                 }
             })
         };
+        let before = keep(self.before.outline(End::Last));
+        let after = keep(self.after.outline(End::First));
         Screen {
-            before: keep(self.before.outline(End::Last)),
-            after: keep(self.after.outline(End::First)),
+            neighbours: Neighbours::of(before.as_deref(), after.as_deref()),
+            before,
+            after,
             before_first: self.before.telling > self.after.telling,
         }
     }
@@ -254,6 +257,7 @@ pub(super) struct Screen {
     after: Option<Arc<Hir>>,
     /// Whether what stands after takes longer to decide.
     before_first: bool,
+    pub(super) neighbours: Neighbours,
 }
 
 /// The nearest bytes that are not blank on either side of a literal: those that a pattern allows, or
@@ -264,9 +268,16 @@ pub(super) struct Neighbours {
     after: u64,
 }
 
+impl Default for Neighbours {
+    /// Any.
+    fn default() -> Self {
+        Self::of(None, None)
+    }
+}
+
 impl Neighbours {
-    pub(super) fn of(screen: &Screen) -> Self {
-        let set = |outline: Option<&Arc<Hir>>, end: End| match outline {
+    fn of(before: Option<&Hir>, after: Option<&Hir>) -> Self {
+        let set = |outline: Option<&Hir>, end: End| match outline {
             Some(outline) => match nearest_bytes(outline, end) {
                 (set, false) => set,
                 (_, true) => u64::MAX,
@@ -274,8 +285,8 @@ impl Neighbours {
             None => u64::MAX,
         };
         Self {
-            before: set(screen.before.as_ref(), End::Last),
-            after: set(screen.after.as_ref(), End::First),
+            before: set(before, End::Last),
+            after: set(after, End::First),
         }
     }
 
