@@ -10,6 +10,7 @@
 //! Rejected: `RegexSet` or one automaton over all patterns (0.45 GB/s here, and growing with the set);
 //! Aho–Corasick over the literals (each byte waits for the one before it); Teddy (64 literals at most).
 
+mod automaton;
 mod features;
 mod filter;
 mod frequency;

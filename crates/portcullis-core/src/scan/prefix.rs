@@ -13,9 +13,10 @@ use std::fmt;
 use std::sync::Mutex;
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
-use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
-use regex_automata::{Anchored, Input, MatchKind};
+use regex_automata::{Anchored, Input};
 use regex_syntax::hir::{Hir, HirKind, Repetition};
+
+use super::automaton::{self, Reads};
 
 /// Repetitions up to this many times are followed exactly, longer ones as if they had no end: the
 /// automaton stays small, and a pattern's length says when a beginning has become too long. Following
@@ -50,7 +51,9 @@ impl Prefixes {
             max_len.push(hir.properties().maximum_len());
             prefixes.push(beginnings(hir));
         }
-        let dfa = (!prefixes.is_empty()).then(|| build(&prefixes)).flatten();
+        let dfa = (!prefixes.is_empty())
+            .then(|| automaton::lazy(&prefixes, Reads::Backwards, MAX_CACHE_BYTES))
+            .flatten();
         Self {
             dfa,
             max_len,
@@ -142,21 +145,6 @@ impl fmt::Debug for Prefixes {
             .field("patterns", &self.max_len.len())
             .finish_non_exhaustive()
     }
-}
-
-fn build(prefixes: &[Hir]) -> Option<DFA> {
-    let config = thompson::Config::new()
-        .reverse(true)
-        .which_captures(WhichCaptures::None);
-    let nfa: NFA = thompson::Compiler::new()
-        .configure(config)
-        .build_many_from_hir(prefixes)
-        .ok()?;
-    let config = DFA::config()
-        .match_kind(MatchKind::All)
-        .cache_capacity(MAX_CACHE_BYTES)
-        .skip_cache_capacity_check(true);
-    DFA::builder().configure(config).build_from_nfa(nfa).ok()
 }
 
 /// Everything that a match can begin with, whole matches included, and perhaps more.

@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
-use regex_automata::nfa::thompson::{self, WhichCaptures};
-use regex_automata::{Input, MatchKind, PatternID, PatternSet};
-use regex_syntax::hir::Hir;
+use regex_automata::{Input, PatternID, PatternSet};
 
+use super::automaton::{self, Reads};
 use super::pattern::Pattern;
 use super::{Features, PatternId, Requirement};
 
@@ -115,7 +114,7 @@ impl Required {
     fn automaton(&self) -> Option<&DFA> {
         let make = || {
             let rough = self.patterns.iter().map(|(_, pattern)| pattern.rough_hir());
-            automaton(&rough.collect::<Vec<_>>())
+            automaton::lazy(&rough.collect::<Vec<_>>(), Reads::Forwards, MAX_CACHE_BYTES)
         };
         self.automaton.get_or_init(make).as_ref()
     }
@@ -139,17 +138,4 @@ impl fmt::Debug for Required {
             .field("patterns", &self.patterns.len())
             .finish_non_exhaustive()
     }
-}
-
-fn automaton(patterns: &[Hir]) -> Option<DFA> {
-    let config = thompson::Config::new().which_captures(WhichCaptures::None);
-    let nfa = thompson::Compiler::new()
-        .configure(config)
-        .build_many_from_hir(patterns)
-        .ok()?;
-    let config = DFA::config()
-        .match_kind(MatchKind::All)
-        .cache_capacity(MAX_CACHE_BYTES)
-        .skip_cache_capacity_check(true);
-    DFA::builder().configure(config).build_from_nfa(nfa).ok()
 }

@@ -14,13 +14,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
-use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_automata::util::start;
-use regex_automata::{Anchored, MatchKind, PatternID};
+use regex_automata::{Anchored, PatternID};
 use regex_syntax::hir::{
     Class, ClassBytes, ClassBytesRange, ClassUnicodeRange, Hir, HirKind, Look, Repetition,
 };
 
+use super::automaton::{self, Reads};
 use super::literals::{Choice, Item};
 
 /// So many bytes beside a literal say enough.
@@ -470,8 +470,8 @@ impl Screens {
     fn automata(&self) -> Option<&Automata> {
         let make = || {
             Some(Automata {
-                before: automaton(&self.before.all, true)?,
-                after: automaton(&self.after.all, false)?,
+                before: automaton::lazy(&self.before.all, Reads::Backwards, MAX_CACHE_BYTES)?,
+                after: automaton::lazy(&self.after.all, Reads::Forwards, MAX_CACHE_BYTES)?,
             })
         };
         self.automata.get_or_init(make).as_ref()
@@ -573,23 +573,6 @@ fn may_go_on<'t>(
         is_all.then(|| end.is_match())
     };
     walk().unwrap_or(true)
-}
-
-fn automaton(outlines: &[Arc<Hir>], reverse: bool) -> Option<DFA> {
-    let config = thompson::Config::new()
-        .utf8(false)
-        .reverse(reverse)
-        .which_captures(WhichCaptures::None);
-    let nfa = thompson::Compiler::new()
-        .configure(config)
-        .build_many_from_hir(outlines)
-        .ok()?;
-    let config = DFA::config()
-        .match_kind(MatchKind::All)
-        .starts_for_each_pattern(true)
-        .cache_capacity(MAX_CACHE_BYTES)
-        .skip_cache_capacity_check(true);
-    DFA::builder().configure(config).build_from_nfa(nfa).ok()
 }
 
 fn of_choice(choice: &Choice) -> Hir {
