@@ -12,7 +12,7 @@ use cel::objects::Key;
 use cel::{Context, Env, IdedExpr, Program};
 use serde_json::Value;
 
-use crate::pack::diagnostic::suggestion;
+use crate::pack::diagnostic::{Place, suggestion};
 use crate::scan;
 
 /// A root variable, and the members it has if they are known.
@@ -57,7 +57,7 @@ pub(crate) struct ExprError {
 }
 
 impl ExprError {
-    fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             help: None,
@@ -69,13 +69,47 @@ impl ExprError {
         self.help = Some(suggestion(wrong, valid));
         self
     }
+
+    /// Where the error is, as far as the expression stands in the file as it is: a plain text, or
+    /// one in quotes without escapes. Otherwise the place of the whole.
+    pub(crate) fn place(&self, text: &str, whole: Place) -> Place {
+        let added = whole.width.checked_sub(text.chars().count());
+        match (&self.span, added) {
+            (Some(part), Some(quotes @ (0 | 2))) if !text.contains('\n') => Place {
+                line: whole.line,
+                column: whole.column + quotes / 2 + part.start,
+                width: part.len(),
+            },
+            _ => whole,
+        }
+    }
+}
+
+/// Why an expression gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A key that is not there.
+    NoKey(String),
+    /// Anything else, in words.
+    Other(String),
 }
 
 /// A compiled expression.
 pub(crate) struct Predicate {
     program: Program,
-    loops: bool,
+    loops: Loops,
     reads: Vec<(String, String)>,
+}
+
+/// What an expression repeats for each item of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Loops {
+    /// Anything.
+    pub(crate) any: bool,
+    /// Another loop.
+    pub(crate) nested: bool,
+    /// A search by pattern; `cel` compiles the pattern each time.
+    pub(crate) patterns: bool,
 }
 
 impl Predicate {
@@ -94,7 +128,8 @@ impl Predicate {
             roots,
             locals: Vec::new(),
             depth: 0,
-            loops: false,
+            within_loop: false,
+            loops: Loops::default(),
             reads: Vec::new(),
         };
         check.expr(program.expression())?;
@@ -112,8 +147,13 @@ impl Predicate {
 
     /// Whether the expression loops over lists. Without a loop it takes time linear in its input;
     /// with nested loops there is no telling.
-    pub(crate) fn loops(&self) -> bool {
+    pub(crate) fn loops(&self) -> Loops {
         self.loops
+    }
+
+    /// What it is made of.
+    pub(crate) fn expression(&self) -> &IdedExpr {
+        self.program.expression()
     }
 
     /// Evaluates. Anything but a boolean is an error, and so is a missing key.
@@ -121,19 +161,38 @@ impl Predicate {
         &self,
         variables: impl IntoIterator<Item = (&'static str, cel::Value)>,
     ) -> Result<bool, String> {
-        let mut context = Context::with_env(Arc::clone(&ENV));
-        for (name, value) in variables {
-            context.add_variable_from_value(name, value);
-        }
-        match self.program.execute(&context) {
+        self.holds_in(&context(variables))
+            .map_err(|failure| match failure {
+                Failure::NoKey(key) => {
+                    format!("no key `{key}` in this event: send it, or guard it with has(…)")
+                }
+                Failure::Other(text) => text,
+            })
+    }
+
+    /// The same, with variables that several expressions share.
+    pub(crate) fn holds_in(&self, context: &Context<'_, '_>) -> Result<bool, Failure> {
+        match self.program.execute(context) {
             Ok(cel::Value::Bool(answer)) => Ok(answer),
-            Ok(other) => Err(format!("expected true or false, got {:?}", other.type_of())),
-            Err(cel::ExecutionError::NoSuchKey(key)) => Err(format!(
-                "no key `{key}` in this event: send it, or guard it with has(…)"
-            )),
-            Err(error) => Err(error.to_string()),
+            Ok(other) => Err(Failure::Other(format!(
+                "expected true or false, got {:?}",
+                other.type_of()
+            ))),
+            Err(cel::ExecutionError::NoSuchKey(key)) => Err(Failure::NoKey(key.to_string())),
+            Err(error) => Err(Failure::Other(error.to_string())),
         }
     }
+}
+
+/// The variables as expressions see them.
+pub(crate) fn context(
+    variables: impl IntoIterator<Item = (&'static str, cel::Value)>,
+) -> Context<'static, 'static> {
+    let mut context = Context::with_env(Arc::clone(&ENV));
+    for (name, value) in variables {
+        context.add_variable_from_value(name, value);
+    }
+    context
 }
 
 impl std::fmt::Debug for Predicate {
@@ -238,7 +297,8 @@ struct Check<'c> {
     roots: &'c [Root],
     locals: Vec<String>,
     depth: usize,
-    loops: bool,
+    within_loop: bool,
+    loops: Loops,
     reads: Vec<(String, String)>,
 }
 
@@ -276,6 +336,7 @@ impl Check<'_> {
             }
             Expr::Call(call) => {
                 function(call).map_err(|e| self.at(expr, &call.func_name, e))?;
+                self.loops.patterns |= self.within_loop && call.func_name == "matches";
                 if let Some(target) = &call.target {
                     self.expr(target)?;
                 }
@@ -291,8 +352,10 @@ impl Check<'_> {
                 literal.type_name
             ))),
             Expr::Comprehension(each) => {
-                self.loops = true;
+                self.loops.any = true;
+                self.loops.nested |= self.within_loop;
                 self.expr(&each.iter_range)?;
+                let within_loop = std::mem::replace(&mut self.within_loop, true);
                 let outer = self.locals.len();
                 self.locals.push(each.iter_var.clone());
                 self.locals.extend(each.iter_var2.clone());
@@ -306,6 +369,7 @@ impl Check<'_> {
                 .into_iter()
                 .try_for_each(|part| self.expr(part));
                 self.locals.truncate(outer);
+                self.within_loop = within_loop;
                 inner
             }
         }
@@ -338,8 +402,18 @@ impl Check<'_> {
         {
             return Ok(());
         }
-        Err(ExprError::new(format!("unknown name `{name}`"))
-            .suggest(name, self.roots.iter().map(|(root, _)| *root)))
+        let error = ExprError::new(format!("unknown name `{name}`"));
+        let owner = self
+            .roots
+            .iter()
+            .find(|(_, members)| members.is_some_and(|members| members.contains(&name)));
+        Err(match owner {
+            Some((root, _)) => ExprError {
+                help: Some(format!("did you mean `{root}.{name}`?")),
+                ..error
+            },
+            None => error.suggest(name, self.roots.iter().map(|(root, _)| *root)),
+        })
     }
 
     fn member(&self, root: &str, member: &str) -> Result<(), ExprError> {
@@ -447,8 +521,27 @@ mod tests {
 
     #[test]
     fn loops_are_noticed() {
-        let compile = |source| Predicate::compile(source, ROOTS).unwrap().loops();
-        assert!(compile("event.args.list.all(x, x > 1)"));
-        assert!(!compile("event.text.contains('x') && has(event.args)"));
+        let loops = |source| {
+            let loops = Predicate::compile(source, ROOTS).unwrap().loops();
+            (loops.any, loops.nested, loops.patterns)
+        };
+        for (source, expected) in [
+            (
+                "event.text.matches('x') && has(event.args)",
+                (false, false, false),
+            ),
+            ("event.args.l.all(x, x > 1)", (true, false, false)),
+            (
+                "event.args.l.filter(x, x > 1).all(x, x > 1) && event.args.l.all(y, y > 1)",
+                (true, false, false),
+            ),
+            (
+                "event.args.l.all(x, x.exists(y, y == 1))",
+                (true, true, false),
+            ),
+            ("event.args.l.all(x, x.matches('a'))", (true, false, true)),
+        ] {
+            assert_eq!(loops(source), expected, "{source}");
+        }
     }
 }

@@ -39,6 +39,7 @@ mod evaluation;
 mod event;
 mod expr;
 mod framing;
+pub mod guardrails;
 mod history;
 mod ids;
 mod intent;

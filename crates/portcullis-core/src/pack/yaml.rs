@@ -121,6 +121,8 @@ pub(crate) struct MapReader<'n> {
     place: Place,
     entries: &'n [(Key, Node)],
     asked: Vec<&'static str>,
+    /// Asked for by how they begin.
+    prefixes: Vec<&'static str>,
     /// Reported already.
     refused: Vec<&'static str>,
 }
@@ -159,6 +161,7 @@ impl<'n> MapReader<'n> {
             place,
             entries,
             asked: Vec::new(),
+            prefixes: Vec::new(),
             refused: Vec::new(),
         }
     }
@@ -176,6 +179,17 @@ impl<'n> MapReader<'n> {
             .find(|(known, _)| known.name == key)
             .map(|(_, node)| node)
             .filter(|node| node.yaml != Yaml::Null)
+    }
+
+    /// Every key that begins like this, what follows in it, and its value, which may be null.
+    pub(crate) fn prefixed(
+        &mut self,
+        prefix: &'static str,
+    ) -> impl Iterator<Item = (&'n Key, &'n str, &'n Node)> + use<'n> {
+        self.prefixes.push(prefix);
+        self.entries
+            .iter()
+            .filter_map(move |(key, node)| Some((key, key.name.strip_prefix(prefix)?, node)))
     }
 
     /// The place of a key, whatever its value.
@@ -277,13 +291,15 @@ impl<'n> MapReader<'n> {
     pub(crate) fn finish(self, d: &mut Diagnostics) {
         for (key, node) in self.entries {
             let name = &&*key.name;
+            let asked = self.asked.contains(name)
+                || self.prefixes.iter().any(|prefix| name.starts_with(prefix));
             // Everything below it commented out, say. To take that for "not there" could open what
             // the key was written to close.
-            if node.yaml == Yaml::Null && self.asked.contains(name) && key.name != "config" {
+            if node.yaml == Yaml::Null && asked && key.name != "config" {
                 d.error(key.place, format!("`{}` has no value", key.name))
                     .help("write one (`[]` for an empty list), or leave the key out");
             }
-            if !self.asked.contains(name) && !self.refused.contains(name) {
+            if !asked && !self.refused.contains(name) {
                 d.error(
                     key.place,
                     format!("unknown key `{}` in {}", key.name, self.what),

@@ -1,4 +1,3 @@
-use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -186,12 +185,14 @@ impl Expression {
         let predicate = match Predicate::compile(&self.when, ROOTS) {
             Ok(predicate) => Some(predicate),
             Err(error) => {
-                let place = place_of(&self.when, self.place, error.span);
+                let place = error.place(&self.when, self.place);
                 compiler.diagnostics.error(place, error.message).help = error.help;
                 None
             }
         };
-        let loops = predicate.as_ref().is_some_and(Predicate::loops);
+        let loops = predicate
+            .as_ref()
+            .is_some_and(|predicate| predicate.loops().any);
         let reads = predicate.iter().flat_map(Predicate::reads);
         let reads = reads.map(part).fold(Parts::default(), Parts::and);
         let rule = CompiledExpression {
@@ -221,20 +222,6 @@ fn part(name: (&str, &str)) -> Parts {
         ("event", "payload") => Parts::PAYLOAD.and(Parts::RESULT),
         ("event" | "snapshot", "") => Parts::ALL,
         _ => Parts::default(),
-    }
-}
-
-/// The place of a part of a text, as far as the text stands in the file as it is: a plain text, or
-/// one in quotes without escapes. Otherwise the place of the whole.
-fn place_of(text: &str, whole: Place, part: Option<Range<usize>>) -> Place {
-    let added = whole.width.checked_sub(text.chars().count());
-    match (part, added) {
-        (Some(part), Some(quotes @ (0 | 2))) if !text.contains('\n') => Place {
-            line: whole.line,
-            column: whole.column + quotes / 2 + part.start,
-            width: part.len(),
-        },
-        _ => whole,
     }
 }
 

@@ -12,6 +12,7 @@ mod diagnostics;
 mod digests;
 mod evasions;
 mod framing;
+mod guardrails;
 mod judge;
 mod packs;
 mod properties;

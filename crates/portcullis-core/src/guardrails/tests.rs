@@ -1,0 +1,31 @@
+//! What is easier to see from inside.
+
+use super::rule::Expression;
+
+/// The tree covers what guardrails are usually made of.
+#[test]
+fn common_expressions_need_no_cel() {
+    for source in [
+        "action.stakes in ['high', 'critical'] && action.confidence < 0.5",
+        "has(context.a) && context.a == true && !(has(context.b.c) && context.b.c != false)",
+        "action.description.matches('(?i)deploy') || matches(action.description, 'x')",
+        "size(context.reviewers) < 2 || context.reviewers.size() >= -1",
+        "'ops' in context.reviewers || 'key' in context",
+        "context['odd key'].startsWith('a') && context.list[0].endsWith('b')",
+        "action.context.a ? context.b > 1u : context.c <= -1.5",
+        "agent.id != null && agent.claimed != agent.id && agent.url == null",
+        "context.flag && true",
+    ] {
+        let expression = Expression::compile(source).unwrap();
+        assert!(expression.is_tree(), "{source}");
+    }
+    for source in [
+        "context.list.exists(x, x > 1)",
+        "context.a + 1 > 2",
+        "[1, 2] == context.list",
+        "size(action) == 7",
+    ] {
+        let expression = Expression::compile(source).unwrap();
+        assert!(!expression.is_tree(), "{source}");
+    }
+}
