@@ -163,6 +163,35 @@ impl ProposedAction {
         Ok(read)
     }
 
+    /// Reads the `params` of `cstp.announceIntent`.
+    pub fn from_intent(params: &Map<String, Value>) -> Result<Intent, FieldError> {
+        let mut fields = Fields::new(params, "");
+        let intent = fields.required_text("intent")?;
+        let mut action = Self::described(intent, "intent")?;
+        let context = fields.text("context")?.map(str::to_owned);
+        action.rest(&mut fields, "metadata")?;
+        action.agent = read_agent(fields.object("agent")?)?;
+        let correlation_id = fields.text("correlationId")?.filter(|id| !id.is_empty());
+        let correlation_id = correlation_id.map(str::to_owned);
+        fields.finish()?;
+        if let Some(text) = &context {
+            at_most("context", text, MAX_CONTEXT_TEXT_BYTES)?;
+        }
+        if let Some(id) = &correlation_id
+            && id.chars().nth(MAX_CORRELATION_CHARS).is_some()
+        {
+            return Err(FieldError::new(
+                "correlationId",
+                format!("is longer than {MAX_CORRELATION_CHARS} characters"),
+            ));
+        }
+        Ok(Intent {
+            action,
+            correlation_id,
+            context,
+        })
+    }
+
     /// The members that both methods have under the same names.
     fn rest(&mut self, fields: &mut Fields<'_>, context: &'static str) -> Result<(), FieldError> {
         self.category = fields.name("category")?;
@@ -287,37 +316,6 @@ pub struct Intent {
     pub correlation_id: Option<String>,
     /// What else the agent says, for people and for the search.
     pub context: Option<String>,
-}
-
-impl Intent {
-    /// Reads the `params` of `cstp.announceIntent`.
-    pub fn from_params(params: &Map<String, Value>) -> Result<Self, FieldError> {
-        let mut fields = Fields::new(params, "");
-        let intent = fields.required_text("intent")?;
-        let mut action = ProposedAction::described(intent, "intent")?;
-        let context = fields.text("context")?.map(str::to_owned);
-        action.rest(&mut fields, "metadata")?;
-        action.agent = read_agent(fields.object("agent")?)?;
-        let correlation_id = fields.text("correlationId")?.filter(|id| !id.is_empty());
-        let correlation_id = correlation_id.map(str::to_owned);
-        fields.finish()?;
-        if let Some(text) = &context {
-            at_most("context", text, MAX_CONTEXT_TEXT_BYTES)?;
-        }
-        if let Some(id) = &correlation_id
-            && id.chars().nth(MAX_CORRELATION_CHARS).is_some()
-        {
-            return Err(FieldError::new(
-                "correlationId",
-                format!("is longer than {MAX_CORRELATION_CHARS} characters"),
-            ));
-        }
-        Ok(Self {
-            action,
-            correlation_id,
-            context,
-        })
-    }
 }
 
 fn read_agent(agent: Option<&Map<String, Value>>) -> Result<Agent, FieldError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use portcullis_core::guardrails::{
-    self, Guardrails, Intent, Loaded, ProposedAction, Source, Verdict, Violation,
+    self, Guardrails, Loaded, ProposedAction, Source, Verdict, Violation,
 };
 use portcullis_core::pack::diagnostic::Report;
 use serde::Deserialize;
@@ -84,13 +84,13 @@ fn check_all(file: &str) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BuiltInCases {
-    cases: Vec<BuiltInCase>,
+struct Cases {
+    cases: Vec<FileCase>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BuiltInCase {
+struct FileCase {
     name: String,
     params: Value,
     expect: Expected,
@@ -104,25 +104,59 @@ struct Expected {
     violations: Vec<String>,
     #[serde(default)]
     warnings: Vec<String>,
+    #[serde(default)]
+    logged: Vec<String>,
+}
+
+impl FileCase {
+    fn run(&self, guardrails: &Guardrails) -> Verdict {
+        let Self {
+            name,
+            params,
+            expect,
+        } = self;
+        let verdict = guardrails.check(&propose(params));
+        assert_eq!(ids(&verdict.violations), expect.violations, "{name}");
+        assert_eq!(ids(&verdict.warnings), expect.warnings, "{name}");
+        assert_eq!(verdict.logged, expect.logged, "{name}");
+        assert_eq!(verdict.allowed, expect.allowed, "{name}");
+        verdict
+    }
+}
+
+/// Each block of cases in the documentation is about the guardrails of the block before.
+#[test]
+fn the_documentation_does_what_it_says() {
+    let page = include_str!("../../../../docs/guardrails.md");
+    let blocks = page
+        .split("\n```")
+        .filter_map(|part| part.strip_prefix("yaml\n"));
+    let mut loaded = None;
+    let (mut files, mut run) = (0, 0);
+    for block in blocks {
+        if block.starts_with("cases:") {
+            let cases: Cases = serde_saphyr::from_str(block).unwrap();
+            for case in cases.cases {
+                case.run(loaded.as_ref().unwrap());
+                run += 1;
+            }
+        } else {
+            loaded = Some(load(block));
+            files += 1;
+        }
+    }
+    assert_eq!((files, run), (10, 25));
 }
 
 #[test]
 fn the_built_in_guardrails_meet_their_cases() {
     let loaded = built_in();
-    let cases: BuiltInCases = serde_saphyr::from_str(guardrails::DEFAULT_CASES).unwrap();
+    let cases: Cases = serde_saphyr::from_str(guardrails::DEFAULT_CASES).unwrap();
     assert!(cases.cases.len() >= 30);
     let mut seen: BTreeMap<String, [usize; 2]> = BTreeMap::new();
-    for BuiltInCase {
-        name,
-        params,
-        expect,
-    } in cases.cases
-    {
-        let verdict = loaded.check(&propose(&params));
-        assert_eq!(ids(&verdict.violations), expect.violations, "{name}");
-        assert_eq!(ids(&verdict.warnings), expect.warnings, "{name}");
-        assert_eq!(verdict.allowed, expect.allowed, "{name}");
-        assert_eq!(verdict.evaluated, 5, "{name}");
+    for case in cases.cases {
+        let FileCase { name, expect, .. } = &case;
+        assert_eq!(case.run(&loaded).evaluated, 5, "{name}");
         for guardrail in loaded.iter() {
             let id = &guardrail.id;
             let met = expect.violations.contains(id) || expect.warnings.contains(id);
@@ -204,7 +238,7 @@ fn the_specifications_examples() {
             "commit": "abc123"
         }
     });
-    let intent = Intent::from_params(intent.as_object().unwrap()).unwrap();
+    let intent = ProposedAction::from_intent(intent.as_object().unwrap()).unwrap();
     assert_eq!(
         intent.correlation_id.as_deref(),
         Some("550e8400-e29b-41d4-a716-446655440000")
@@ -245,7 +279,7 @@ fn params_that_are_refused_name_the_field() {
         assert_eq!((error.field, error.error), (case.field, case.error));
     }
     for case in intents {
-        let error = Intent::from_params(case.params.as_object().unwrap()).unwrap_err();
+        let error = ProposedAction::from_intent(case.params.as_object().unwrap()).unwrap_err();
         assert_eq!((error.field, error.error), (case.field, case.error));
     }
 }
@@ -273,7 +307,7 @@ fn lengths_have_limits() {
     }
     let intent = |id: String| {
         let params = json!({"intent": "x", "correlationId": id});
-        Intent::from_params(params.as_object().unwrap())
+        ProposedAction::from_intent(params.as_object().unwrap())
     };
     let id = "é".repeat(128);
     assert_eq!(intent(id.clone()).unwrap().correlation_id, Some(id));

@@ -12,6 +12,7 @@ mod diagnostics;
 mod digests;
 mod evasions;
 mod framing;
+mod guardrail_properties;
 mod guardrails;
 mod judge;
 mod packs;
