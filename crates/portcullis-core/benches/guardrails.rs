@@ -45,15 +45,22 @@ fn mixed(count: usize) -> Guardrails {
     load(&text)
 }
 
-/// The same, in an expression that only `cel` can run.
+/// Guardrails with a loop each.
 fn loops(count: usize) -> Guardrails {
+    each(count, |n| {
+        format!("context.reviewers.exists(r, r == 'r{n}')")
+    })
+}
+
+/// Expressions that only `cel` can run.
+fn cel(count: usize) -> Guardrails {
+    each(count, |n| format!("context.risk + 1 == -{n}"))
+}
+
+fn each(count: usize, when: fn(usize) -> String) -> Guardrails {
     let mut text = String::new();
     for n in 0..count {
-        writeln!(
-            text,
-            "- id: g{n}\n  when: context.reviewers.exists(r, r == 'r{n}')"
-        )
-        .unwrap_or_else(|error| panic!("{error}"));
+        writeln!(text, "- id: g{n}\n  when: {}", when(n)).unwrap_or_else(|error| panic!("{error}"));
     }
     load(&text)
 }
@@ -94,6 +101,7 @@ fn check(c: &mut Criterion) {
     for (name, build) in [
         ("mixed", mixed as fn(usize) -> Guardrails),
         ("loops", loops),
+        ("cel", cel),
     ] {
         for count in [10, 1000] {
             let guardrails = build(count);

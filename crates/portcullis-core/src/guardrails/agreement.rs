@@ -92,8 +92,33 @@ fn leaf() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A loop. Its item goes by a name of its own, or by one that hides another.
+fn each() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec!["x", "context", "action"]);
+    let body = prop::sample::select(vec![
+        "$",
+        "$ == 1",
+        "$ > 0",
+        "$.a == true",
+        "has($.a) && $.a.b != 'a'",
+        "$ in ['a', 1, null]",
+        "$ in context.b",
+        "'a' in $",
+        "size($) > 1",
+        "$.matches('^a')",
+        "$.startsWith('a') || $ == action.stakes",
+        "$[0] == context.c",
+        "!($ < 1 && has(context.a))",
+    ]);
+    let macros = prop::sample::select(vec!["exists", "all"]);
+    (path(), macros, name, body).prop_map(|(path, each, name, body)| {
+        let body = body.replace('$', name);
+        format!("{path}.{each}({name}, {body})")
+    })
+}
+
 fn expression() -> impl Strategy<Value = String> {
-    leaf().prop_recursive(4, 24, 3, |inner| {
+    prop_oneof![4 => leaf(), 1 => each()].prop_recursive(4, 24, 3, |inner| {
         prop_oneof![
             (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a}) && ({b})")),
             (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a}) || ({b})")),

@@ -34,6 +34,12 @@ pub(super) enum Condition {
     /// In a list, or a key of a map.
     In(Operand, Path),
     Text(Operand, TextTest),
+    /// `exists` if true settles it, `all` if false does: for the items of a list or the keys of a map.
+    Each {
+        of: Path,
+        settled_by: bool,
+        body: Box<Condition>,
+    },
 }
 
 /// How two values are ordered.
@@ -98,8 +104,24 @@ impl Literal {
 /// A part of the action, and the way from there.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Path {
-    pub(super) start: Field,
+    pub(super) start: Start,
     pub(super) steps: Vec<PathStep>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Start {
+    Field(Field),
+    /// The item that a loop is at, by the loop's name for it.
+    Item(String),
+}
+
+impl From<Start> for Path {
+    fn from(start: Start) -> Self {
+        Self {
+            start,
+            steps: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -124,29 +146,59 @@ pub(super) enum Trouble<'c> {
 
 type Answer<'c> = Result<bool, Trouble<'c>>;
 
+/// What paths start from.
+#[derive(Clone, Copy)]
+struct View<'c> {
+    action: &'c ProposedAction,
+    item: Val<'c>,
+}
+
 impl Condition {
     pub(super) fn holds<'c>(&'c self, action: &'c ProposedAction) -> Answer<'c> {
+        self.seen(View {
+            action,
+            item: Val::Null,
+        })
+    }
+
+    fn seen<'c>(&'c self, view: View<'c>) -> Answer<'c> {
         match self {
             Self::Constant(answer) => Ok(*answer),
-            Self::Is(operand) => match operand.value(action)? {
+            Self::Is(operand) => match operand.value(view)? {
                 Val::Bool(answer) => Ok(answer),
                 other => Err(Trouble::Kind(operand, other.kind(), "true or false")),
             },
-            Self::Not(inner) => inner.holds(action).map(|answer| !answer),
-            Self::All(parts) => settle(parts, action, false),
-            Self::Any(parts) => settle(parts, action, true),
-            Self::Choose(parts) => {
-                let [which, then, otherwise] = &**parts;
-                if which.holds(action)? {
-                    then.holds(action)
-                } else {
-                    otherwise.holds(action)
+            Self::Not(inner) => inner.seen(view).map(|answer| !answer),
+            Self::All(parts) => settle(parts.iter().map(|part| part.seen(view)), false),
+            Self::Any(parts) => settle(parts.iter().map(|part| part.seen(view)), true),
+            Self::Each {
+                of,
+                settled_by,
+                body,
+            } => {
+                let turn = |item| body.seen(View { item, ..view });
+                match of.value(view)? {
+                    Val::List(items) => {
+                        settle(items.iter().map(|item| turn(item.into())), *settled_by)
+                    }
+                    Val::Map(members) => {
+                        settle(members.keys().map(|key| turn(Val::Text(key))), *settled_by)
+                    }
+                    other => Err(Trouble::NoMembers(of, of.steps.len(), other.kind())),
                 }
             }
-            Self::Equal(a, b) => Ok(a.value(action)?.equals(b.value(action)?)),
-            Self::Unequal(a, b) => Ok(!a.value(action)?.equals(b.value(action)?)),
+            Self::Choose(parts) => {
+                let [which, then, otherwise] = &**parts;
+                if which.seen(view)? {
+                    then.seen(view)
+                } else {
+                    otherwise.seen(view)
+                }
+            }
+            Self::Equal(a, b) => Ok(a.value(view)?.equals(b.value(view)?)),
+            Self::Unequal(a, b) => Ok(!a.value(view)?.equals(b.value(view)?)),
             Self::Ordered(a, order, b) => {
-                let (left, right) = (a.value(action)?, b.value(action)?);
+                let (left, right) = (a.value(view)?, b.value(view)?);
                 let Some(found) = left.order(right) else {
                     return Err(match (a, b) {
                         (Operand::Literal(_), _) => Trouble::NoOrder(b, right.kind(), left.kind()),
@@ -155,21 +207,21 @@ impl Condition {
                 };
                 Ok(order.holds(found))
             }
-            Self::Has(path) => path.is_there(action),
+            Self::Has(path) => path.is_there(view),
             Self::OneOf(operand, literals) => {
-                let value = operand.value(action)?;
+                let value = operand.value(view)?;
                 Ok(literals.iter().any(|literal| literal.value().equals(value)))
             }
             Self::In(operand, path) => {
-                let value = operand.value(action)?;
-                let container = path.value(action)?;
+                let value = operand.value(view)?;
+                let container = path.value(view)?;
                 let held = container.holds(value);
                 held.ok_or(match container {
                     Val::Map(_) => Trouble::Kind(operand, value.kind(), "a key"),
                     other => Trouble::NoMembers(path, path.steps.len(), other.kind()),
                 })
             }
-            Self::Text(operand, test) => match operand.value(action)? {
+            Self::Text(operand, test) => match operand.value(view)? {
                 Val::Text(text) => Ok(match test {
                     TextTest::Contains(needle) => text.contains(needle),
                     TextTest::StartsWith(start) => text.starts_with(start),
@@ -194,16 +246,34 @@ impl Condition {
             Self::Not(inner) => inner.cost(),
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum(),
             Self::Choose(parts) => parts.iter().map(Self::cost).sum(),
+            Self::Each { body, .. } => 100 + 10 * body.cost(),
+        }
+    }
+
+    /// Whether a loop looks for patterns in its own items only: then it takes time linear in the
+    /// action.
+    pub(super) fn patterns_are_linear(&self, in_loop: bool) -> bool {
+        match self {
+            Self::Text(Operand::Path(path), TextTest::Matches(_)) => {
+                !in_loop || matches!(path.start, Start::Item(_))
+            }
+            Self::Not(inner) => inner.patterns_are_linear(in_loop),
+            Self::All(parts) | Self::Any(parts) => {
+                parts.iter().all(|part| part.patterns_are_linear(in_loop))
+            }
+            Self::Choose(parts) => parts.iter().all(|part| part.patterns_are_linear(in_loop)),
+            Self::Each { body, .. } => body.patterns_are_linear(true),
+            _ => true,
         }
     }
 }
 
 /// CEL's `||` for `true`, its `&&` for `false`: one part that answers so settles it, and makes up
 /// for errors of the others.
-fn settle<'c>(parts: &'c [Condition], action: &'c ProposedAction, by: bool) -> Answer<'c> {
+fn settle<'c>(parts: impl Iterator<Item = Answer<'c>>, by: bool) -> Answer<'c> {
     let mut trouble = None;
     for part in parts {
-        match part.holds(action) {
+        match part {
             Ok(answer) if answer == by => return Ok(by),
             Ok(_) => {}
             Err(error) => trouble = trouble.or(Some(error)),
@@ -213,12 +283,12 @@ fn settle<'c>(parts: &'c [Condition], action: &'c ProposedAction, by: bool) -> A
 }
 
 impl Operand {
-    fn value<'c>(&'c self, action: &'c ProposedAction) -> Result<Val<'c>, Trouble<'c>> {
+    fn value<'c>(&'c self, view: View<'c>) -> Result<Val<'c>, Trouble<'c>> {
         match self {
             Self::Literal(literal) => Ok(literal.value()),
-            Self::Path(path) => path.value(action),
+            Self::Path(path) => path.value(view),
             Self::Size(path) => {
-                let value = path.value(action)?;
+                let value = path.value(view)?;
                 let size = value.size().and_then(|size| i64::try_from(size).ok());
                 size.map(Val::Int).ok_or(Trouble::Kind(
                     self,
@@ -231,11 +301,13 @@ impl Operand {
 }
 
 impl Path {
-    fn value<'c>(&'c self, action: &'c ProposedAction) -> Result<Val<'c>, Trouble<'c>> {
+    fn value<'c>(&'c self, view: View<'c>) -> Result<Val<'c>, Trouble<'c>> {
         let mut steps = self.steps.iter().enumerate();
-        steps.try_fold(self.start.of(action), |value, (index, step)| {
-            self.step(value, step, index)
-        })
+        let start = match &self.start {
+            Start::Field(field) => field.of(view.action),
+            Start::Item(_) => view.item,
+        };
+        steps.try_fold(start, |value, (index, step)| self.step(value, step, index))
     }
 
     fn step<'v>(
@@ -256,8 +328,8 @@ impl Path {
         found.map(Val::from).ok_or(Trouble::Missing(self, index))
     }
 
-    fn is_there<'c>(&'c self, action: &'c ProposedAction) -> Answer<'c> {
-        match self.value(action) {
+    fn is_there<'c>(&'c self, view: View<'c>) -> Answer<'c> {
+        match self.value(view) {
             Ok(_) => Ok(true),
             Err(Trouble::Missing(_, index)) if index + 1 == self.steps.len() => Ok(false),
             Err(trouble) => Err(trouble),
@@ -267,7 +339,10 @@ impl Path {
     /// The first steps of it, as expressions write them.
     fn written(&self, steps: usize) -> String {
         use fmt::Write;
-        let mut text = self.start.name().to_owned();
+        let mut text = match &self.start {
+            Start::Field(field) => field.name().to_owned(),
+            Start::Item(name) => name.clone(),
+        };
         for step in self.steps.iter().take(steps) {
             // Writing to a String cannot fail.
             let _ = match step {

@@ -1,9 +1,9 @@
 //! From a compiled CEL expression to a [`Condition`], where the tree can say the same.
 
 use cel::IdedExpr;
-use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
+use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, operators};
 
-use super::condition::{Condition, Literal, Operand, Order, Path, PathStep, TextTest};
+use super::condition::{Condition, Literal, Operand, Order, Path, PathStep, Start, TextTest};
 use super::value::{Field, named};
 use crate::scan;
 
@@ -12,45 +12,100 @@ const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The same as a condition, or `None` if only `cel` can tell.
 pub(super) fn condition(expr: &IdedExpr) -> Option<Condition> {
+    part(expr, None)
+}
+
+/// The name of the item that a loop is at, within a loop.
+type Local<'e> = Option<&'e str>;
+
+fn part(expr: &IdedExpr, local: Local<'_>) -> Option<Condition> {
     match &expr.expr {
         Expr::Literal(LiteralValue::Boolean(answer)) => Some(Condition::Constant(*answer.inner())),
         Expr::Select(select) if select.test => {
             let operand = &select.operand;
-            member(operand, &select.field).map(Condition::Has)
+            member(operand, &select.field, local).map(Condition::Has)
         }
         Expr::Call(call) => {
             let test = match &call.target {
-                None => operator(call).or_else(|| function(call, call.args.first()?, 1)),
-                Some(target) => function(call, target, 0),
+                None => {
+                    operator(call, local).or_else(|| function(call, call.args.first()?, 1, local))
+                }
+                Some(target) => function(call, target, 0, local),
             };
-            test.or_else(|| operand(expr).map(Condition::Is))
+            test.or_else(|| operand(expr, local).map(Condition::Is))
         }
-        _ => operand(expr).map(Condition::Is),
+        Expr::Comprehension(each) if local.is_none() => repeated(each),
+        _ => operand(expr, local).map(Condition::Is),
     }
 }
 
-fn operator(call: &CallExpr) -> Option<Condition> {
+/// `exists` and `all`, by the shape that the parser gives them.
+fn repeated(each: &ComprehensionExpr) -> Option<Condition> {
+    let is_result =
+        |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if *name == each.accu_var);
+    let Expr::Call(step) = &each.loop_step.expr else {
+        return None;
+    };
+    let [result, body] = &*step.args else {
+        return None;
+    };
+    let settled_by = match &*step.func_name {
+        operators::LOGICAL_OR => true,
+        operators::LOGICAL_AND => false,
+        _ => return None,
+    };
+    let starts = matches!(
+        &each.accu_init.expr,
+        Expr::Literal(LiteralValue::Boolean(start)) if *start.inner() != settled_by
+    );
+    if !starts || !is_result(result) || !is_result(&each.result) || each.iter_var2.is_some() {
+        return None;
+    }
+    Some(Condition::Each {
+        of: path(&each.iter_range, None)?,
+        settled_by,
+        body: Box::new(part(body, Some(&each.iter_var))?),
+    })
+}
+
+fn operator(call: &CallExpr, local: Local<'_>) -> Option<Condition> {
     match (&*call.func_name, &*call.args) {
-        (operators::LOGICAL_NOT, [inner]) => Some(Condition::Not(Box::new(condition(inner)?))),
-        (operators::LOGICAL_AND, [_, _]) => chain(call, operators::LOGICAL_AND).map(Condition::All),
-        (operators::LOGICAL_OR, [_, _]) => chain(call, operators::LOGICAL_OR).map(Condition::Any),
+        (operators::LOGICAL_NOT, [inner]) => Some(Condition::Not(Box::new(part(inner, local)?))),
+        (operators::LOGICAL_AND, [_, _]) => {
+            chain(call, operators::LOGICAL_AND, local).map(Condition::All)
+        }
+        (operators::LOGICAL_OR, [_, _]) => {
+            chain(call, operators::LOGICAL_OR, local).map(Condition::Any)
+        }
         (operators::CONDITIONAL, [which, then, otherwise]) => {
-            let parts = [condition(which)?, condition(then)?, condition(otherwise)?];
+            let parts = [
+                part(which, local)?,
+                part(then, local)?,
+                part(otherwise, local)?,
+            ];
             Some(Condition::Choose(Box::new(parts)))
         }
-        (operators::EQUALS, [a, b]) => Some(Condition::Equal(operand(a)?, operand(b)?)),
-        (operators::NOT_EQUALS, [a, b]) => Some(Condition::Unequal(operand(a)?, operand(b)?)),
+        (operators::EQUALS, [a, b]) => {
+            Some(Condition::Equal(operand(a, local)?, operand(b, local)?))
+        }
+        (operators::NOT_EQUALS, [a, b]) => {
+            Some(Condition::Unequal(operand(a, local)?, operand(b, local)?))
+        }
         (operators::IN, [value, container]) => {
-            let value = operand(value)?;
+            let value = operand(value, local)?;
             match &container.expr {
                 Expr::List(list) if list.optional_indices.is_empty() => {
                     let literals = list.elements.iter().map(literal).collect::<Option<_>>()?;
                     Some(Condition::OneOf(value, literals))
                 }
-                _ => Some(Condition::In(value, path(container)?)),
+                _ => Some(Condition::In(value, path(container, local)?)),
             }
         }
-        (name, [a, b]) => Some(Condition::Ordered(operand(a)?, order(name)?, operand(b)?)),
+        (name, [a, b]) => Some(Condition::Ordered(
+            operand(a, local)?,
+            order(name)?,
+            operand(b, local)?,
+        )),
         _ => None,
     }
 }
@@ -67,30 +122,40 @@ fn order(operator: &str) -> Option<Order> {
 
 /// The parts of a chain of one operator, the cheapest first: which of them settles it makes no
 /// difference to the answer.
-fn chain(call: &CallExpr, operator: &str) -> Option<Vec<Condition>> {
-    fn collect(expr: &IdedExpr, operator: &str, parts: &mut Vec<Condition>) -> Option<()> {
+fn chain(call: &CallExpr, operator: &str, local: Local<'_>) -> Option<Vec<Condition>> {
+    fn collect(
+        expr: &IdedExpr,
+        operator: &str,
+        local: Local<'_>,
+        parts: &mut Vec<Condition>,
+    ) -> Option<()> {
         match &expr.expr {
             Expr::Call(call) if call.func_name == operator && call.target.is_none() => call
                 .args
                 .iter()
-                .try_for_each(|arg| collect(arg, operator, parts).ok_or(()))
+                .try_for_each(|arg| collect(arg, operator, local, parts).ok_or(()))
                 .ok(),
             _ => {
-                parts.push(condition(expr)?);
+                parts.push(part(expr, local)?);
                 Some(())
             }
         }
     }
     let mut parts = Vec::new();
     for arg in &call.args {
-        collect(arg, operator, &mut parts)?;
+        collect(arg, operator, local, &mut parts)?;
     }
     parts.sort_by_key(Condition::cost);
     Some(parts)
 }
 
 /// A test of a text: a method of it, or `matches(text, pattern)`.
-fn function(call: &CallExpr, target: &IdedExpr, skip: usize) -> Option<Condition> {
+fn function(
+    call: &CallExpr,
+    target: &IdedExpr,
+    skip: usize,
+    local: Local<'_>,
+) -> Option<Condition> {
     let [argument] = call.args.get(skip..)? else {
         return None;
     };
@@ -103,40 +168,38 @@ fn function(call: &CallExpr, target: &IdedExpr, skip: usize) -> Option<Condition
         }
         _ => return None,
     };
-    Some(Condition::Text(operand(target)?, test))
+    Some(Condition::Text(operand(target, local)?, test))
 }
 
-fn operand(expr: &IdedExpr) -> Option<Operand> {
+fn operand(expr: &IdedExpr, local: Local<'_>) -> Option<Operand> {
     if let Some(literal) = literal(expr) {
         return Some(Operand::Literal(literal));
     }
-    if let Some(path) = path(expr) {
+    if let Some(path) = path(expr, local) {
         return Some(Operand::Path(path));
     }
     let Expr::Call(call) = &expr.expr else {
         return None;
     };
     match (&*call.func_name, &call.target, &*call.args) {
-        ("size", Some(sized), []) => path(sized).map(Operand::Size),
-        ("size", None, [sized]) => path(sized).map(Operand::Size),
+        ("size", Some(sized), []) => path(sized, local).map(Operand::Size),
+        ("size", None, [sized]) => path(sized, local).map(Operand::Size),
         _ => None,
     }
 }
 
-fn path(expr: &IdedExpr) -> Option<Path> {
+fn path(expr: &IdedExpr, local: Local<'_>) -> Option<Path> {
     match &expr.expr {
-        Expr::Ident(name) if name == "context" => Some(Path {
-            start: Field::Context,
-            steps: Vec::new(),
-        }),
-        Expr::Select(select) if !select.test => member(&select.operand, &select.field),
+        Expr::Ident(name) if local == Some(name) => Some(Path::from(Start::Item(name.clone()))),
+        Expr::Ident(name) if name == "context" => Some(Path::from(Start::Field(Field::Context))),
+        Expr::Select(select) if !select.test => member(&select.operand, &select.field, local),
         Expr::Call(call) if call.func_name == operators::INDEX && call.target.is_none() => {
             let [operand, index] = &*call.args else {
                 return None;
             };
             match literal(index)? {
-                Literal::Text(key) => member(operand, &key),
-                Literal::Int(at) => extended(operand, PathStep::Item(at)),
+                Literal::Text(key) => member(operand, &key, local),
+                Literal::Int(at) => extended(operand, PathStep::Item(at), local),
                 _ => None,
             }
         }
@@ -144,20 +207,22 @@ fn path(expr: &IdedExpr) -> Option<Path> {
     }
 }
 
-fn member(operand: &IdedExpr, name: &str) -> Option<Path> {
+fn member(operand: &IdedExpr, name: &str, local: Local<'_>) -> Option<Path> {
     let table = match &operand.expr {
-        Expr::Ident(root) if root == "action" => Field::OF_ACTION,
-        Expr::Ident(root) if root == "agent" => Field::OF_AGENT,
-        _ => return extended(operand, PathStep::Key(name.to_owned())),
+        // A loop's name for its item goes before ours.
+        Expr::Ident(root) if local == Some(root) => None,
+        Expr::Ident(root) if root == "action" => Some(Field::OF_ACTION),
+        Expr::Ident(root) if root == "agent" => Some(Field::OF_AGENT),
+        _ => None,
     };
-    Some(Path {
-        start: named(table, name)?,
-        steps: Vec::new(),
-    })
+    match table {
+        Some(table) => Some(Path::from(Start::Field(named(table, name)?))),
+        None => extended(operand, PathStep::Key(name.to_owned()), local),
+    }
 }
 
-fn extended(operand: &IdedExpr, step: PathStep) -> Option<Path> {
-    let mut path = path(operand)?;
+fn extended(operand: &IdedExpr, step: PathStep, local: Local<'_>) -> Option<Path> {
+    let mut path = path(operand, local)?;
     path.steps.push(step);
     Some(path)
 }

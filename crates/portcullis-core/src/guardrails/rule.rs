@@ -119,6 +119,7 @@ impl Rule {
 #[derive(Debug)]
 pub(super) struct Expression {
     source: String,
+    loops: bool,
     body: Body,
 }
 
@@ -138,32 +139,36 @@ impl Expression {
                  have the agent send what the inner one finds out",
             ));
         }
-        if loops.patterns {
+        let tree = lower::condition(predicate.expression());
+        let linear = tree
+            .as_ref()
+            .is_some_and(|tree| tree.patterns_are_linear(false));
+        if loops.patterns && !linear {
             return Err(ExprError::new(
-                "`matches` within a loop would take too long; \
-                 use `contains`, `startsWith` or `endsWith`",
+                "`matches` within a loop would take too long here; it may search the items of \
+                 `exists` and `all`",
             ));
         }
-        let body = match lower::condition(predicate.expression()) {
-            Some(tree) => Body::Tree(tree),
-            None => Body::Cel(predicate),
-        };
         Ok(Self {
             source: source.to_owned(),
-            body,
+            loops: loops.any,
+            body: match tree {
+                Some(tree) => Body::Tree(tree),
+                None => Body::Cel(predicate),
+            },
         })
     }
 
     fn holds(&self, asked: &Asked<'_>) -> Result<bool, String> {
+        if self.loops && *asked.too_large {
+            return Err(format!(
+                "the context has over {MAX_LOOP_VALUES} values or {MAX_LOOP_BYTES} bytes of text: \
+                 send less"
+            ));
+        }
         match &self.body {
             Body::Tree(tree) => tree.holds(asked.action).map_err(|error| error.to_string()),
             Body::Cel(predicate) => {
-                if predicate.loops().any && *asked.too_large {
-                    return Err(format!(
-                        "the context has over {MAX_LOOP_VALUES} values or {MAX_LOOP_BYTES} bytes \
-                         of text: send less"
-                    ));
-                }
                 let answer = predicate.holds_in(&asked.variables);
                 answer.map_err(|failure| match failure {
                     Failure::NoKey(key) => format!("no key `{key}`: send it"),

@@ -15,12 +15,15 @@ fn common_expressions_need_no_cel() {
         "action.context.a ? context.b > 1u : context.c <= -1.5",
         "agent.id != null && agent.claimed != agent.id && agent.url == null",
         "context.flag && true",
+        "context.to.exists(to, to.matches('@elsewhere$')) || !context.to.all(t, t.a in ['b'])",
     ] {
         let expression = Expression::compile(source).unwrap();
         assert!(expression.is_tree(), "{source}");
     }
     for source in [
-        "context.list.exists(x, x > 1)",
+        "context.list.filter(x, x > 1) == []",
+        "context.list.exists_one(x, x > 1)",
+        "context.list.exists(x, x + 1 > 1)",
         "context.a + 1 > 2",
         "[1, 2] == context.list",
         "size(action) == 7",
