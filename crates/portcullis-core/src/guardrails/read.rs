@@ -111,7 +111,6 @@ fn id(entry: &mut MapReader<'_>, known: &[Compiled], d: &mut Diagnostics) -> Opt
         let message = format!("guardrail `{id}` is there twice: first at {source}:{line}");
         d.error(node.place, message)
             .help("rename one of them, or remove it");
-        // Kept, so that nothing else goes unsaid about it.
     }
     Some(id.to_owned())
 }
@@ -178,10 +177,12 @@ fn read_condition(node: &Node, rule: &mut Rule, d: &mut Diagnostics) -> Option<(
         rule.expressions.push(expression(node, "condition", d)?);
         return Some(());
     }
-    if let Some(cel) = node.member("cel") {
-        rule.expressions.push(expression(cel, "cel", d)?);
+    let cel = node.member("cel").map(|cel| expression(cel, "cel", d));
+    clauses(node, "condition", &mut rule.conditions, d)?;
+    if let Some(cel) = cel {
+        rule.expressions.push(cel?);
     }
-    clauses(node, "condition", &mut rule.conditions, d)
+    Some(())
 }
 
 /// The clauses of a nested mapping.

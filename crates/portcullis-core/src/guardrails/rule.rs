@@ -1,6 +1,6 @@
 //! When a guardrail is violated: both forms, compiled.
 
-use std::cell::LazyCell;
+use std::cell::OnceCell;
 
 use cel::Context;
 use serde::Serialize;
@@ -35,6 +35,9 @@ pub(super) const ROOTS: &[Root] = &[
 /// in them: a search within each turn of a loop is two loops, and there must be an end to it.
 const MAX_LOOP_VALUES: usize = 1000;
 const MAX_LOOP_BYTES: usize = 64 << 10;
+
+/// The most characters that are told of why `cel` gave no answer.
+const MAX_FAILURE_CHARS: usize = 200;
 
 /// When a guardrail is violated: all conditions match, and a requirement fails if there is any.
 #[derive(Debug)]
@@ -160,7 +163,7 @@ impl Expression {
     }
 
     fn holds(&self, asked: &Asked<'_>) -> Result<bool, String> {
-        if self.loops && *asked.too_large {
+        if self.loops && asked.is_too_large() {
             return Err(format!(
                 "the context has over {MAX_LOOP_VALUES} values or {MAX_LOOP_BYTES} bytes of text: \
                  send less"
@@ -169,10 +172,11 @@ impl Expression {
         match &self.body {
             Body::Tree(tree) => tree.holds(asked.action).map_err(|error| error.to_string()),
             Body::Cel(predicate) => {
-                let answer = predicate.holds_in(&asked.variables);
+                let answer = predicate.holds_in(asked.variables());
                 answer.map_err(|failure| match failure {
                     Failure::NoKey(key) => format!("no key `{key}`: send it"),
-                    Failure::Other(text) => text,
+                    // It repeats values, which are the caller's.
+                    Failure::Other(text) => text.chars().take(MAX_FAILURE_CHARS).collect(),
                 })
             }
         }
@@ -185,26 +189,34 @@ impl Expression {
     }
 }
 
-type Lazy<'a, T> = LazyCell<T, Box<dyn FnOnce() -> T + 'a>>;
-
 /// An action, and what is made of it once for all guardrails, if one needs it.
 pub(super) struct Asked<'a> {
     action: &'a ProposedAction,
-    variables: Lazy<'a, Context<'static, 'static>>,
-    too_large: Lazy<'a, bool>,
+    variables: OnceCell<Context<'static, 'static>>,
+    too_large: OnceCell<bool>,
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn new(action: &'a ProposedAction) -> Self {
         Self {
             action,
-            variables: LazyCell::new(Box::new(|| expr::context(variables(action)))),
-            too_large: LazyCell::new(Box::new(|| {
-                let mut left = (MAX_LOOP_VALUES, MAX_LOOP_BYTES);
-                let mut members = action.context().iter();
-                !members.all(|(key, value)| fits(key, value, &mut left))
-            })),
+            variables: OnceCell::new(),
+            too_large: OnceCell::new(),
         }
+    }
+
+    fn variables(&self) -> &Context<'static, 'static> {
+        self.variables
+            .get_or_init(|| expr::context(variables(self.action)))
+    }
+
+    /// Whether the context is more than a loop takes on.
+    fn is_too_large(&self) -> bool {
+        *self.too_large.get_or_init(|| {
+            let mut left = (MAX_LOOP_VALUES, MAX_LOOP_BYTES);
+            let mut members = self.action.context().iter();
+            !members.all(|(key, value)| fits(key, value, &mut left))
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is easier to see from inside.
 
-use super::rule::Expression;
+use super::rule::{Expression, ROOTS};
+use super::value::Field;
 
 /// The tree covers what guardrails are usually made of.
 #[test]
@@ -30,5 +31,14 @@ fn common_expressions_need_no_cel() {
     ] {
         let expression = Expression::compile(source).unwrap();
         assert!(!expression.is_tree(), "{source}");
+    }
+}
+
+#[test]
+fn expressions_may_name_what_there_is() {
+    for (root, table) in [("action", Field::OF_ACTION), ("agent", Field::OF_AGENT)] {
+        let (_, members) = ROOTS.iter().find(|(name, _)| *name == root).unwrap();
+        let named: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+        assert_eq!(members.unwrap(), named, "{root}");
     }
 }
