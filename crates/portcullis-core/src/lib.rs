@@ -37,6 +37,7 @@ pub mod detectors;
 mod error_code;
 mod evaluation;
 mod event;
+pub mod evidence;
 mod expr;
 mod framing;
 pub mod guardrails;

@@ -1,9 +1,18 @@
 //! The one canonical form (RFC 8785) and the digest over it.
 
+mod check;
+mod write;
+
 use std::fmt::Write;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+
+pub(crate) use check::{MAX_DEPTH, Member, NotCanonical, check};
+pub(crate) use write::{compare_names, write_number, write_string};
+
+/// The largest integer that every reader of JSON keeps exactly, since numbers are doubles to some.
+pub(crate) const MAX_EXACT_INTEGER: u64 = (1 << 53) - 1;
 
 /// Lowercase hex SHA-256 over the canonical JSON of a value.
 pub fn digest(value: &impl Serialize) -> Result<String, serde_json::Error> {

@@ -1,0 +1,183 @@
+//! Takes secrets out of what is about to be written down.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::detectors::{self, Finder, FinderError, Kind};
+
+/// Finds secrets by the families of `secret-redaction`, and puts `[REDACTED:ENTITY]` in their place.
+///
+/// To make one is to read hundreds of patterns, which takes some tens of milliseconds: make one for the
+/// whole process, in the background if start-up is to be quick.
+#[derive(Debug)]
+pub struct Redactor {
+    finder: Option<Finder>,
+}
+
+/// Parts of names of members whose value is a secret to some detector only together with the name.
+const TELLING: [&str; 9] = [
+    "auth",
+    "cred",
+    "key",
+    "pass",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "private",
+];
+
+impl Redactor {
+    /// With all families of secrets. The specification's own is among them, though it takes
+    /// placeholders for secrets: nobody is stopped by what is left out of a log.
+    pub fn new() -> Result<Self, FinderError> {
+        let families: Vec<&str> = detectors::names(Kind::Secrets).collect();
+        Ok(Self {
+            finder: Some(Finder::new(&[Kind::Secrets], &families)?),
+        })
+    }
+
+    /// Finds nothing: for entries that are made of fixed texts alone.
+    pub const fn none() -> Self {
+        Self { finder: None }
+    }
+
+    /// The text without secrets; itself, if there are none.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let Some(finder) = &self.finder else {
+            return Cow::Borrowed(text);
+        };
+        let covered = finder.covered(text);
+        if covered.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(self.replace(text, text, 0, covered))
+    }
+
+    /// The value of a member without secrets. Some are known by the name they stand under, as in
+    /// `"password": "…"`, and are nothing special without it.
+    pub(super) fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
+        let Some(finder) = &self.finder else {
+            return Cow::Borrowed(text);
+        };
+        let redacted = self.redact(text);
+        let lower = name.to_ascii_lowercase();
+        if !TELLING.iter().any(|part| lower.contains(part)) {
+            return redacted;
+        }
+        let together = format!("{name}=\"{redacted}\"");
+        let start = name.len() + 2;
+        let value = start..start + redacted.len();
+        let covered: Vec<Range<usize>> = finder
+            .covered(&together)
+            .into_iter()
+            .map(|range| range.start.clamp(value.start, value.end)..range.end.min(value.end))
+            .filter(|range| range.start < range.end)
+            .collect();
+        if covered.is_empty() {
+            return redacted;
+        }
+        Cow::Owned(self.replace(&redacted, &together, start, covered))
+    }
+
+    /// `text` stands in `around` from `start`; the ranges are of `around`.
+    fn replace(&self, text: &str, around: &str, start: usize, ranges: Vec<Range<usize>>) -> String {
+        let found = self.finder.as_ref().map(|finder| finder.find(around));
+        let found = found.unwrap_or_default();
+        let mut out = String::with_capacity(text.len());
+        let mut copied = 0;
+        for range in ranges {
+            let entity = found
+                .iter()
+                .find(|one| one.range.start < range.end && range.start < one.range.end)
+                .map_or("SECRET", |one| one.what);
+            out.push_str(&text[copied..range.start - start]);
+            out.push_str("[REDACTED:");
+            out.push_str(entity);
+            out.push(']');
+            copied = range.end - start;
+        }
+        out.push_str(&text[copied..]);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Body, Chain};
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::{Value, json};
+    use std::sync::LazyLock;
+
+    static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::new().unwrap());
+
+    const SECRETS: [&str; 3] = [
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "sk-ant-api03-abcdefghijklmnop",
+        "AKIAIOSFODNN7EXAMPLE",
+    ];
+
+    fn line(value: &Value) -> String {
+        let body = Body::new(value.as_object().unwrap(), &REDACTOR).unwrap();
+        let mut out = Vec::new();
+        Chain::START.clone().append(&body, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_secret_is_replaced_by_what_it_is() {
+        let text = format!("push with {} now", SECRETS[0]);
+        let redacted = REDACTOR.redact(&text);
+        assert!(
+            redacted.starts_with("push with [REDACTED:GITHUB"),
+            "{redacted}"
+        );
+        assert!(redacted.ends_with("] now"), "{redacted}");
+        assert!(matches!(REDACTOR.redact("nothing here"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_secret_that_only_its_name_gives_away_is_replaced() {
+        let value = "q7d0z2k9x4v8b1n6m3c5l0j2h9g4f8s1";
+        let line = line(
+            &json!({"api_key": value, "nested": [{"password": "Tr0ub4dor&3-x9!Kq"}], "id": "task-1"}),
+        );
+        assert!(!line.contains(value), "{line}");
+        assert!(line.contains(r#""id":"task-1""#), "{line}");
+    }
+
+    #[test]
+    fn names_that_become_the_same_are_all_kept() {
+        let line = line(&json!({
+            "a": {SECRETS[0]: 1, "ghp_bbcdefghijklmnopqrstuvwxyz0123456789": 2, "n": 3},
+        }));
+        let entry: Value = serde_json::from_str(&line).unwrap();
+        let members = entry["a"].as_object().unwrap();
+        assert_eq!(members.len(), 3, "{line}");
+        assert!(!line.contains("ghp_"), "{line}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_planted_secret_is_left_and_the_entry_is_still_json(
+            secret in select(&SECRETS),
+            before in "([a-z \u{e9}\n\"\\\\]{0,12} )?",
+            after in "( [a-z \u{e9}\n\"\\\\]{0,12})?",
+            place in 0..4,
+        ) {
+            let text = format!("{before}{secret}{after}");
+            let value = match place {
+                0 => json!({"action": text}),
+                1 => json!({"context": {"list": ["x", text]}}),
+                2 => json!({"context": {text: true}}),
+                _ => json!({text: {"token": secret}}),
+            };
+            let line = line(&value);
+            prop_assert!(!line.contains(secret), "{}", line);
+            let entry: Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(serde_json_canonicalizer::to_string(&entry).unwrap() + "\n", line);
+        }
+    }
+}
