@@ -6,7 +6,7 @@
 
 pub mod cases;
 pub mod diagnostic;
-pub(crate) mod yaml;
+pub mod yaml;
 
 use std::sync::Arc;
 

@@ -11,30 +11,43 @@ use super::diagnostic::{Diagnostics, Place};
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) yaml: Yaml,
-    pub(crate) place: Place,
+pub struct Node {
+    /// The value.
+    pub yaml: Yaml,
+    /// Where it stood.
+    pub place: Place,
 }
 
+/// What YAML can say.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Yaml {
+pub enum Yaml {
+    /// Nothing.
     Null,
+    /// `true` or `false`
     Bool(bool),
+    /// A whole number.
     Int(i64),
+    /// Another number.
     Float(f64),
+    /// A text.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// A mapping, in the order it was written in.
     Map(Vec<(Key, Node)>),
 }
 
+/// A key of a mapping.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Key {
-    pub(crate) name: String,
-    pub(crate) place: Place,
+pub struct Key {
+    /// What it is called.
+    pub name: String,
+    /// Where it stood.
+    pub place: Place,
 }
 
 /// Parses one document. Duplicate keys, several documents and alias bombs are errors.
-pub(crate) fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+pub fn parse(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     match serde_saphyr::from_str::<Node>(text) {
         Ok(node) => Some(node),
         Err(error) => {
@@ -57,7 +70,7 @@ impl Node {
     }
 
     /// What kind of thing it is, for messages.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self.yaml {
             Yaml::Null => "nothing",
             Yaml::Bool(_) => "a boolean",
@@ -69,7 +82,7 @@ impl Node {
     }
 
     /// A member of a mapping.
-    pub(crate) fn member(&self, name: &str) -> Option<&Self> {
+    pub fn member(&self, name: &str) -> Option<&Self> {
         let Yaml::Map(entries) = &self.yaml else {
             return None;
         };
@@ -78,7 +91,7 @@ impl Node {
     }
 
     /// The same as JSON.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         match &self.yaml {
             Yaml::Null => Value::Null,
             Yaml::Bool(b) => Value::Bool(*b),
@@ -94,7 +107,7 @@ impl Node {
     }
 
     /// This tree with another laid over it: mappings are merged, everything else is replaced.
-    pub(crate) fn overlaid(&self, over: &Self) -> Self {
+    pub fn overlaid(&self, over: &Self) -> Self {
         let (Yaml::Map(base), Yaml::Map(over_entries)) = (&self.yaml, &over.yaml) else {
             return over.clone();
         };
@@ -116,7 +129,7 @@ impl Node {
 }
 
 /// Reads a mapping key by key; [`MapReader::finish`] then reports the keys that nobody asked for.
-pub(crate) struct MapReader<'n> {
+pub struct MapReader<'n> {
     what: &'static str,
     place: Place,
     entries: &'n [(Key, Node)],
@@ -129,7 +142,7 @@ pub(crate) struct MapReader<'n> {
 
 impl<'n> MapReader<'n> {
     /// Opens a mapping, or says that it is none.
-    pub(crate) fn open(node: &'n Node, what: &'static str, d: &mut Diagnostics) -> Option<Self> {
+    pub fn open(node: &'n Node, what: &'static str, d: &mut Diagnostics) -> Option<Self> {
         match &node.yaml {
             Yaml::Map(entries) => Some(Self::new(entries, node.place, what)),
             _ => {
@@ -143,7 +156,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// Opens an absent or empty mapping as one without entries.
-    pub(crate) fn open_or_empty(
+    pub fn open_or_empty(
         node: Option<&'n Node>,
         place: Place,
         what: &'static str,
@@ -167,12 +180,12 @@ impl<'n> MapReader<'n> {
     }
 
     /// Where the mapping stands.
-    pub(crate) fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         self.place
     }
 
     /// The value of a key, if it is there and not null.
-    pub(crate) fn get(&mut self, key: &'static str) -> Option<&'n Node> {
+    pub fn get(&mut self, key: &'static str) -> Option<&'n Node> {
         self.asked.push(key);
         self.entries
             .iter()
@@ -193,13 +206,13 @@ impl<'n> MapReader<'n> {
     }
 
     /// The place of a key, whatever its value.
-    pub(crate) fn key_place(&self, key: &str) -> Option<Place> {
+    pub fn key_place(&self, key: &str) -> Option<Place> {
         let (key, _) = self.entries.iter().find(|(known, _)| known.name == key)?;
         Some(key.place)
     }
 
     /// Reports a key that may not be here, if it is.
-    pub(crate) fn refuse(&mut self, key: &'static str, message: &str, d: &mut Diagnostics) {
+    pub fn refuse(&mut self, key: &'static str, message: &str, d: &mut Diagnostics) {
         if let Some(place) = self.key_place(key) {
             d.error(place, message);
             self.refused.push(key);
@@ -207,7 +220,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// The value of a key that must be there.
-    pub(crate) fn require(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n Node> {
+    pub fn require(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n Node> {
         let found = self.get(key);
         if found.is_none() {
             d.error(self.place, format!("{} needs `{key}`", self.what));
@@ -215,11 +228,13 @@ impl<'n> MapReader<'n> {
         found
     }
 
-    pub(crate) fn text(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n str> {
+    /// A text.
+    pub fn text(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n str> {
         self.get(key).and_then(|node| text(node, key, d))
     }
 
-    pub(crate) fn boolean(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<bool> {
+    /// True or false.
+    pub fn boolean(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<bool> {
         let node = self.get(key)?;
         match node.yaml {
             Yaml::Bool(value) => Some(value),
@@ -228,7 +243,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// A finite number that is not negative.
-    pub(crate) fn amount(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<f64> {
+    pub fn amount(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<f64> {
         let node = self.get(key)?;
         match node.yaml {
             Yaml::Int(value) if value >= 0 => Some(value as f64),
@@ -238,7 +253,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// A whole number from 1.
-    pub(crate) fn count(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<usize> {
+    pub fn count(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<usize> {
         let node = self.get(key)?;
         match node.yaml {
             Yaml::Int(value) if value >= 1 => usize::try_from(value).ok(),
@@ -246,7 +261,8 @@ impl<'n> MapReader<'n> {
         }
     }
 
-    pub(crate) fn list(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n [Node]> {
+    /// A list.
+    pub fn list(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<&'n [Node]> {
         let node = self.get(key)?;
         match &node.yaml {
             Yaml::List(items) => Some(items),
@@ -255,13 +271,13 @@ impl<'n> MapReader<'n> {
     }
 
     /// A list of texts.
-    pub(crate) fn texts(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<Vec<String>> {
+    pub fn texts(&mut self, key: &'static str, d: &mut Diagnostics) -> Option<Vec<String>> {
         let placed = self.placed_texts(key, d)?;
         Some(placed.into_iter().map(|(text, _)| text).collect())
     }
 
     /// A list of texts, each with its place.
-    pub(crate) fn placed_texts(
+    pub fn placed_texts(
         &mut self,
         key: &'static str,
         d: &mut Diagnostics,
@@ -277,7 +293,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// One of a fixed set of names.
-    pub(crate) fn one_of<T: Copy>(
+    pub fn one_of<T: Copy>(
         &mut self,
         key: &'static str,
         names: &[(&'static str, T)],
@@ -288,7 +304,7 @@ impl<'n> MapReader<'n> {
     }
 
     /// Reports keys that were never asked for.
-    pub(crate) fn finish(self, d: &mut Diagnostics) {
+    pub fn finish(self, d: &mut Diagnostics) {
         for (key, node) in self.entries {
             let name = &&*key.name;
             let asked = self.asked.contains(name)
@@ -311,12 +327,12 @@ impl<'n> MapReader<'n> {
 }
 
 /// The text of a node.
-pub(crate) fn text<'n>(node: &'n Node, key: &str, d: &mut Diagnostics) -> Option<&'n str> {
+pub fn text<'n>(node: &'n Node, key: &str, d: &mut Diagnostics) -> Option<&'n str> {
     expect_text(node, &format!("`{key}`"), d)
 }
 
 /// One of a fixed set of names.
-pub(crate) fn one_of<T: Copy>(
+pub fn one_of<T: Copy>(
     node: &Node,
     key: &str,
     names: &[(&'static str, T)],

@@ -1,0 +1,104 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use portcullis_core::evidence::{Body, Link, Redactor};
+use portcullis_core::guardrails::Guardrails;
+use portcullis_runtime::Gateway;
+use portcullis_store::evidence::EvidenceLog;
+use serde_json::{Map, Value};
+use tokio::sync::{OnceCell, Semaphore, watch};
+
+use crate::auth::{AgentId, AuthError};
+use crate::config::Settings;
+use crate::limit::RateLimiter;
+use crate::metrics::{EvidenceState, Metrics};
+
+/// The state behind every door.
+pub(crate) struct App {
+    pub(crate) settings: Settings,
+    /// Where clients reach the server.
+    pub(crate) url: String,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) guardrails: ArcSwap<Guardrails>,
+    pub(crate) limiter: Arc<dyn RateLimiter>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) requests: Semaphore,
+    /// True once the policy pack is in force.
+    pub(crate) policy_ready: watch::Receiver<bool>,
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) evidence: EvidenceLog,
+    /// Built while the server starts: the first entry waits for it, nothing else does.
+    pub(crate) redactor: OnceCell<Arc<Redactor>>,
+    pub(crate) started: Instant,
+}
+
+impl App {
+    /// Whose request this is.
+    pub(crate) fn authenticate(&self, header: Option<&[u8]>) -> Result<AgentId, AuthError> {
+        if !self.settings.auth.enabled {
+            return Ok(AgentId::anonymous());
+        }
+        let agent = self.settings.auth.tokens.authenticate(header);
+        agent.inspect_err(|error| self.metrics.auth_failed(*error))
+    }
+
+    /// Puts an entry into the evidence log. When this returns, it is as durable as configured.
+    pub(crate) async fn record(&self, entry: &Map<String, Value>) -> Result<Link, RecordError> {
+        let started = Instant::now();
+        let redactor = self.redactor().await?;
+        let body = Body::new(entry, redactor).map_err(|error| RecordError(error.to_string()))?;
+        let appended = self.evidence.append(body).await;
+        self.metrics.appended(started.elapsed());
+        appended.map_err(|error| {
+            tracing::error!(%error, "evidence could not be written");
+            RecordError(error.to_string())
+        })
+    }
+
+    pub(crate) async fn redactor(&self) -> Result<&Arc<Redactor>, RecordError> {
+        let build = || async {
+            tokio::task::spawn_blocking(Redactor::new)
+                .await
+                .map_err(|error| RecordError(error.to_string()))?
+                .map(Arc::new)
+                .map_err(|error| RecordError(error.to_string()))
+        };
+        self.redactor.get_or_try_init(build).await
+    }
+
+    /// Waits until events can be judged.
+    pub(crate) async fn policy_in_force(&self) {
+        let mut ready = self.policy_ready.clone();
+        // An error means that the server is going down; the request goes with it.
+        let _ = ready.wait_for(|ready| *ready).await;
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn evidence_state(&self) -> EvidenceState {
+        let stats = self.evidence.stats();
+        EvidenceState {
+            entries: stats.last_seq,
+            failures: stats.failed,
+            queued: stats.queued as u64,
+        }
+    }
+}
+
+/// Evidence could not be kept, so whatever it was about does not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("the evidence log cannot be written: {0}")]
+pub(crate) struct RecordError(pub(crate) String);
+
+/// Now, as every answer and entry writes it.
+pub(crate) fn now() -> String {
+    let micros = Timestamp::now().as_microsecond();
+    let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH);
+    now.to_string()
+}

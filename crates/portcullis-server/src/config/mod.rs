@@ -1,0 +1,232 @@
+//! The server's configuration: F001's YAML, checked whole before anything starts.
+//!
+//! Text options with their places → validated [`Settings`]. Unknown keys, wrong types, unset variables
+//! and tokens that could never authenticate are reported together, each with its line.
+
+mod read;
+mod variables;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use portcullis_core::pack::diagnostic::{Diagnostics, Report};
+use portcullis_core::pack::yaml;
+use portcullis_store::evidence::Durability;
+
+use crate::auth::Tokens;
+use crate::limit::RateLimits;
+
+/// Everything the server goes by.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How it listens.
+    pub server: ServerSettings,
+    /// Who it says it is.
+    pub agent: AgentSettings,
+    /// Who may come in.
+    pub auth: AuthSettings,
+    /// What it judges by.
+    pub policy: PolicySettings,
+    /// How often each agent may call each method.
+    pub rate_limits: RateLimits,
+    /// Where and how evidence is kept.
+    pub evidence: EvidenceSettings,
+    /// Who watches.
+    pub telemetry: TelemetrySettings,
+}
+
+/// How the server listens, and what it takes from one client.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port; 0 for any that is free.
+    pub port: u16,
+    /// Origins whose pages may call from a browser; none by default, `*` for all.
+    pub cors_origins: Vec<String>,
+    /// The certificate and its key, for TLS.
+    pub tls: Option<TlsSettings>,
+    /// The largest body that is read.
+    pub max_body_bytes: usize,
+    /// The most calls in a JSON-RPC batch.
+    pub max_batch: usize,
+    /// Connections at one time; more wait to be accepted.
+    pub max_connections: usize,
+    /// Requests at one time; more are turned away with 503.
+    pub max_requests: usize,
+    /// How long a client may take to send its headers, and how long to send its body.
+    pub read_timeout: Duration,
+    /// How long requests may go on once the server is told to stop.
+    pub shutdown_timeout: Duration,
+}
+
+/// Files in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate, and those between it and the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// What the agent card says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// The name, which answers carry too.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// Its version.
+    pub version: String,
+    /// Where it is reached from outside; by default, the address it listens on.
+    pub url: Option<String>,
+}
+
+/// Who may come in.
+#[derive(Debug, Clone)]
+pub struct AuthSettings {
+    /// Whether a token is asked for.
+    pub enabled: bool,
+    /// The tokens.
+    pub tokens: Tokens,
+}
+
+/// What the server judges by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// The policy pack; the built-in one if there is none.
+    pub pack: Option<PathBuf>,
+    /// The pack's environment.
+    pub env: Option<String>,
+    /// A folder of guardrail files, or one such file; the built-in five if there is none.
+    pub guardrails: Option<PathBuf>,
+    /// How often the files are looked at for changes.
+    pub reload_interval: Duration,
+    /// Whether the server may start with nothing to judge by.
+    pub allow_none: bool,
+}
+
+/// Where and how evidence is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvidenceSettings {
+    /// The folder.
+    pub directory: PathBuf,
+    /// What "acknowledged" survives.
+    pub durability: Durability,
+    /// A file is closed and the next begun at this size.
+    pub segment_bytes: u64,
+    /// Entries between signed checkpoints.
+    pub checkpoint_every: u64,
+    /// The Ed25519 key in a file; by default one is made in the folder.
+    pub signing_key: Option<PathBuf>,
+}
+
+/// Who watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// Where spans are sent (OTLP over HTTP), such as `http://localhost:4318`.
+    pub otlp_endpoint: Option<String>,
+    /// How log lines look.
+    pub log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Where evidence goes if nobody says.
+pub const DEFAULT_DATA_DIRECTORY: &str = "portcullis-data";
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            server: ServerSettings {
+                host: IpAddr::from([127, 0, 0, 1]),
+                port: 8100,
+                cors_origins: Vec::new(),
+                tls: None,
+                max_body_bytes: 2 << 20,
+                max_batch: 100,
+                max_connections: 10_000,
+                max_requests: 1_024,
+                read_timeout: Duration::from_secs(10),
+                shutdown_timeout: Duration::from_secs(10),
+            },
+            agent: AgentSettings {
+                name: "portcullis".to_owned(),
+                description: "Decision intelligence for AI agents".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                url: None,
+            },
+            auth: AuthSettings {
+                enabled: true,
+                tokens: Tokens::default(),
+            },
+            policy: PolicySettings {
+                pack: None,
+                env: None,
+                guardrails: None,
+                reload_interval: Duration::from_secs(2),
+                allow_none: false,
+            },
+            rate_limits: RateLimits::default(),
+            evidence: EvidenceSettings {
+                directory: PathBuf::from(DEFAULT_DATA_DIRECTORY).join("evidence"),
+                durability: Durability::Fsync,
+                segment_bytes: 64 << 20,
+                checkpoint_every: 1_000,
+                signing_key: None,
+            },
+            telemetry: TelemetrySettings {
+                otlp_endpoint: None,
+                log_format: LogFormat::Text,
+            },
+        }
+    }
+}
+
+/// Reads a configuration file's text. `variable` looks up `${…}`.
+pub fn load(
+    file: &str,
+    text: &str,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Settings, Box<Report>> {
+    let mut diagnostics = Diagnostics::default();
+    let settings = yaml::parse(text, &mut diagnostics).map(|mut root| {
+        variables::substitute(&mut root, variable, &mut diagnostics);
+        read::settings(&root, &mut diagnostics)
+    });
+    match settings {
+        Some(settings) if !diagnostics.has_errors() => Ok(settings),
+        _ => Err(Box::new(Report {
+            file: file.to_owned(),
+            text: without_tokens(text),
+            diagnostics,
+        })),
+    }
+}
+
+/// The text with tokens that are written out in it covered, in place: a report quotes the lines it is
+/// about, and ends up in logs.
+fn without_tokens(text: &str) -> String {
+    let mut covered = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match line.split_once("token:") {
+            Some((before, value)) if !value.contains("${") => {
+                covered.push_str(before);
+                covered.push_str("token:");
+                let cover = |c: char| if c.is_whitespace() { c } else { '*' };
+                covered.extend(value.chars().map(cover));
+            }
+            _ => covered.push_str(line),
+        }
+    }
+    covered
+}

@@ -1,0 +1,85 @@
+//! `POST /v1/guard/evaluate`: one step of a run, judged and recorded.
+
+use portcullis_core::{Evaluation, Event, Step, canonical};
+use serde_json::{Map, Value};
+
+use crate::app::{App, RecordError, now};
+use crate::cstp::Caller;
+
+/// Larger steps are judged where they cannot hold up the rest.
+const LARGE: usize = 64 << 10;
+
+/// Why a step was not judged.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluateError {
+    /// The body is not a step.
+    #[error("{message}")]
+    Invalid {
+        /// Which member is wrong, if one can tell.
+        field: Option<String>,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The verdict could not be recorded, so it does not count.
+    #[error(transparent)]
+    NotRecorded(#[from] RecordError),
+}
+
+/// Judges one step: the same JSON as a line of `portcullis eval`.
+pub(crate) async fn evaluate(
+    app: &App,
+    caller: Caller<'_>,
+    bytes: &[u8],
+) -> Result<Evaluation, EvaluateError> {
+    let Step { mut context, event } = parse(bytes)?;
+    app.policy_in_force().await;
+    let evaluation = if bytes.len() > LARGE {
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| runtime.block_on(app.gateway.evaluate(&mut context, &event)))
+    } else {
+        app.gateway.evaluate(&mut context, &event).await
+    };
+    app.record(&entry(caller, &event, &evaluation)).await?;
+    Ok(evaluation)
+}
+
+fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let step: Step = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        EvaluateError::Invalid {
+            field: (path != ".").then_some(path),
+            message: error.inner().to_string(),
+        }
+    })?;
+    deserializer.end().map_err(|error| EvaluateError::Invalid {
+        field: None,
+        message: error.to_string(),
+    })?;
+    Ok(step)
+}
+
+/// What was decided and on what, by digest: the text itself may be just what must not be kept.
+fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Map<String, Value> {
+    let decision = &evaluation.decision;
+    let mut entry = Map::new();
+    let mut add = |key: &str, value: Value| entry.insert(key.to_owned(), value);
+    add("timestamp", now().into());
+    add("event", "guard_evaluation".into());
+    add("requesting_agent", caller.agent.as_str().into());
+    add("run_id", event.run_id.as_str().into());
+    add("event_type", event.event_type.as_str().into());
+    if let Some(tool) = &event.tool_name {
+        add("tool_name", tool.as_str().into());
+    }
+    add("decision", decision.action.as_str().into());
+    add("rule_id", decision.rule_id.as_str().into());
+    add("decision_id", decision.decision_id.to_string().into());
+    add("enforced", evaluation.enforced.into());
+    add("policy_digest", evaluation.policy.digest.as_str().into());
+    if let Ok(digest) = canonical::digest(event) {
+        add("event_digest", digest.into());
+    }
+    add("request_id", caller.request_id.into());
+    entry
+}

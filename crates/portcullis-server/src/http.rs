@@ -1,0 +1,360 @@
+//! The routes, and what every request passes on its way in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as Verb, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Value, json};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use tracing::Instrument;
+
+use crate::app::App;
+use crate::auth::{AgentId, AuthError};
+use crate::cstp::{self, Caller};
+use crate::guard::{self, EvaluateError};
+use crate::{card, metrics};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_REQUEST_ID: usize = 128;
+
+/// What the API is, for people and for tools that make clients.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// Everything the server answers.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new()
+        .route("/cstp", post(rpc))
+        .route("/v1/guard/evaluate", post(evaluate))
+        .route("/metrics", get(prometheus))
+        .route("/.well-known/agent.json", get(agent_card))
+        .route("/.well-known/agent-card.json", get(agent_card))
+        .route("/openapi.json", get(openapi))
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "nothing is here: see /openapi.json") })
+        .method_not_allowed_fallback(|| async {
+            problem(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path takes another method: see /openapi.json",
+            )
+        })
+        .with_state(Arc::clone(app))
+        .layer(from_fn_with_state(Arc::clone(app), door))
+        .layer(CatchPanicLayer::custom(|_| {
+            tracing::error!("a request handler panicked");
+            problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the server failed on this request",
+            )
+        }));
+    if let Some(cors) = cors(&app.settings.server.cors_origins) {
+        router = router.layer(cors);
+    }
+    router
+}
+
+fn cors(origins: &[String]) -> Option<CorsLayer> {
+    if origins.is_empty() {
+        return None;
+    }
+    let origins = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        let origins = origins.iter().filter_map(|origin| origin.parse().ok());
+        AllowOrigin::list(origins)
+    };
+    let layer = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Verb::GET, Verb::POST])
+        .allow_headers([AUTHORIZATION, CONTENT_TYPE, REQUEST_ID])
+        .expose_headers([REQUEST_ID, RETRY_AFTER]);
+    Some(layer)
+}
+
+/// The id that a request is known by, in its answer, the log and the evidence.
+#[derive(Clone)]
+struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// The caller's own, if it is fit for a log; otherwise a new one.
+    fn of(headers: &HeaderMap) -> Self {
+        let own = headers
+            .get(REQUEST_ID)
+            .and_then(|id| id.to_str().ok())
+            .filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()))
+            .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()));
+        Self(own.map_or_else(|| uuid::Uuid::now_v7().to_string().into(), Into::into))
+    }
+}
+
+/// The first thing a request meets: its id, its span, and a no while too many others are inside.
+async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let id = RequestId::of(request.headers());
+    let span = tracing::debug_span!(
+        "request",
+        otel.kind = "server",
+        request_id = &*id.0,
+        method = %request.method(),
+        path = request.uri().path(),
+        status = tracing::field::Empty,
+    );
+    request.extensions_mut().insert(id.clone());
+    // Probes are answered however full it is: an orchestrator that gets no answer kills the server.
+    let probe = matches!(request.uri().path(), "/health" | "/ready");
+    let permit = app.requests.try_acquire();
+    let mut response = if permit.is_err() && !probe {
+        app.metrics.shed();
+        let mut response = problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many requests are in flight: try again in a second",
+        );
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    } else {
+        next.run(request).instrument(span.clone()).await
+    };
+    span.record("status", response.status().as_u16());
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (agent, id, body) = match admit(&app, request).await {
+        Ok(admitted) => admitted,
+        Err(response) => return response,
+    };
+    let caller = Caller {
+        agent: &agent,
+        request_id: &id.0,
+    };
+    let reply = cstp::answer(&app, caller, &body).await;
+    let mut response = match reply.body {
+        Some(body) => json_bytes(StatusCode::OK, body),
+        None => StatusCode::NO_CONTENT.into_response(),
+    };
+    if let Some(wait) = reply.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds(wait));
+    }
+    response
+}
+
+async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (agent, id, body) = match admit(&app, request).await {
+        Ok(admitted) => admitted,
+        Err(response) => return response,
+    };
+    let caller = Caller {
+        agent: &agent,
+        request_id: &id.0,
+    };
+    match guard::evaluate(&app, caller, &body).await {
+        Ok(evaluation) => json(StatusCode::OK, &evaluation),
+        Err(EvaluateError::Invalid { field, message }) => {
+            let body = json!({"error": {"field": field, "message": message}});
+            json(StatusCode::BAD_REQUEST, &body)
+        }
+        Err(error @ EvaluateError::NotRecorded(_)) => {
+            problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+        }
+    }
+}
+
+async fn prometheus(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    if let Err(error) = app.authenticate(authorization(&headers)) {
+        return unauthorized(error);
+    }
+    let page = app.metrics.page(app.uptime(), app.evidence_state());
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
+}
+
+async fn agent_card(State(app): State<Arc<App>>) -> Response {
+    let settings = &app.settings;
+    let card = card::card(&settings.agent, &app.url, settings.auth.enabled);
+    json(StatusCode::OK, &card)
+}
+
+async fn openapi() -> Response {
+    json_bytes(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes()))
+}
+
+async fn health(State(app): State<Arc<App>>) -> Response {
+    let mut response = json(
+        StatusCode::OK,
+        &json!({
+            "status": "healthy",
+            "version": app.settings.agent.version,
+            "uptime_seconds": app.uptime().as_secs(),
+        }),
+    );
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Whether it can judge and record; what is switched off is said aloud.
+async fn ready(State(app): State<Arc<App>>) -> Response {
+    let policy_ready = *app.policy_ready.borrow();
+    let stopping = *app.stopping.borrow();
+    let policy = match app.gateway.policy() {
+        _ if !policy_ready => json!("loading"),
+        policy if policy.is_absent() => json!("none"),
+        policy => serde_json::to_value(&**policy.identity()).unwrap_or_default(),
+    };
+    let guardrails = app.guardrails.load();
+    let failing = app.evidence.stats().last_error;
+    let ready = policy_ready && !stopping && failing.is_none();
+    let mut warnings = Vec::new();
+    if !app.settings.auth.enabled {
+        warnings.push("authentication is off: anybody who reaches this address may call");
+    }
+    if policy == "none" {
+        warnings.push("no policy: every event is allowed");
+    }
+    if guardrails.enabled() == 0 {
+        warnings.push("no guardrails: every action is allowed");
+    }
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let mut response = json(
+        status,
+        &json!({
+            "ready": ready,
+            "policy": policy,
+            "guardrails": {"enabled": guardrails.enabled(), "digest": guardrails.digest()},
+            "evidence": failing.map_or_else(|| "writing".to_owned(), |error| format!("failing: {error}")),
+            "stopping": stopping,
+            "warnings": warnings,
+        }),
+    );
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Lets a request with a JSON body in: who, under which id, and what it says. The token comes first, so
+/// that nobody is read to who may not speak.
+async fn admit(app: &App, request: Request) -> Result<(AgentId, RequestId, Bytes), Response> {
+    let headers = request.headers();
+    let agent = app
+        .authenticate(authorization(headers))
+        .map_err(unauthorized)?;
+    if !is_json(headers) {
+        return Err(problem(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "send JSON with `Content-Type: application/json`",
+        ));
+    }
+    let id = request.extensions().get().cloned();
+    let id = id.unwrap_or_else(|| RequestId::of(headers));
+    let body = read(app, request).await?;
+    Ok((agent, id, body))
+}
+
+async fn read(app: &App, request: Request) -> Result<Bytes, Response> {
+    let limit = app.settings.server.max_body_bytes;
+    let too_long = || {
+        problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the body is longer than {limit} bytes (`server.max_body_bytes`)"),
+        )
+    };
+    let announced = request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(too_long());
+    }
+    let body = Limited::new(request.into_body(), limit).collect();
+    let patience = app.settings.server.read_timeout;
+    match tokio::time::timeout(patience, body).await {
+        Err(_) => Err(problem(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body took too long to come",
+        )),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
+        Ok(Err(error)) => Err(problem(
+            StatusCode::BAD_REQUEST,
+            &format!("the body cannot be read: {error}"),
+        )),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+    }
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let first = all.next()?;
+    // Two of them: whoever stands in between may have read the other.
+    if all.next().is_some() {
+        return Some(b"");
+    }
+    Some(first.as_bytes())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+fn unauthorized(error: AuthError) -> Response {
+    let mut response = json(
+        StatusCode::UNAUTHORIZED,
+        &json!({"detail": error.to_string()}),
+    );
+    let headers = response.headers_mut();
+    headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+/// An answer to a request that came to nothing.
+fn problem(status: StatusCode, detail: &str) -> Response {
+    json(status, &json!({"detail": detail}))
+}
+
+fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => json_bytes(status, bytes),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            json_bytes(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Value::from("the answer could not be written").to_string(),
+            )
+        }
+    }
+}
+
+fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn seconds(wait: Duration) -> HeaderValue {
+    let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    HeaderValue::from(whole.max(1))
+}

@@ -1,0 +1,33 @@
+//! Everything of Portcullis that knows a wire format.
+//!
+//! [`Server`] answers CSTP (JSON-RPC), the guard API, the agent card, health and metrics;
+//! [`client::Client`] is the other side of it. [`config`] reads F001's file.
+//!
+//! Invariant: nothing is decided here. Core judges, the store keeps; this crate turns bytes into
+//! their questions and their answers into bytes.
+//!
+//! Invariant: nothing is answered that is not in the evidence log.
+
+mod app;
+pub mod auth;
+mod card;
+pub mod client;
+pub mod config;
+mod cstp;
+mod files;
+mod guard;
+mod http;
+pub mod jsonrpc;
+pub mod limit;
+mod method;
+mod metrics;
+mod serve;
+pub mod telemetry;
+mod tls;
+
+pub use cstp::CheckAnswer;
+pub use files::{GuardrailError, GuardrailFiles};
+pub use http::OPENAPI;
+pub use method::Method;
+pub use serve::{Server, StartError};
+pub use tls::TlsError;

@@ -1,0 +1,488 @@
+//! Starting, serving, stopping.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use portcullis_core::evidence::{KeyError, SigningKey};
+use portcullis_core::guardrails::{self, Guardrails};
+use portcullis_core::pack;
+use portcullis_core::pack::diagnostic::Report;
+use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader};
+use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::App;
+use crate::config::Settings;
+use crate::files::{GuardrailError, GuardrailFiles};
+use crate::limit::MemoryLimiter;
+use crate::metrics::Metrics;
+use crate::{http, tls};
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is not to be had.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The policy pack is wrong.
+    #[error(transparent)]
+    Policy(#[from] LoadError),
+    /// The guardrails are wrong, or there are none.
+    #[error(transparent)]
+    Guardrails(#[from] GuardrailError),
+    /// The evidence log cannot be written.
+    #[error(transparent)]
+    Evidence(#[from] OpenError),
+    /// The key that signs checkpoints cannot be used.
+    #[error("cannot use the signing key in {}: {error}", path.display())]
+    SigningKey {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// Authentication is on, and there is no token that anybody could show.
+    #[error(
+        "authentication is on and `auth.tokens` is empty, so nobody could come in: \
+         `portcullis token new AGENT` prints a token and the lines for it"
+    )]
+    NoTokens,
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A server that listens.
+pub struct Server {
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    address: SocketAddr,
+    warnings: Vec<Report>,
+    stopping: watch::Sender<bool>,
+    background: Background,
+}
+
+impl Server {
+    /// Loads everything, opens the log and listens. Nothing is answered before [`Server::run`].
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        if settings.auth.enabled && settings.auth.tokens.is_empty() {
+            return Err(StartError::NoTokens);
+        }
+        tls::choose_provider();
+        let tls = settings
+            .server
+            .tls
+            .as_ref()
+            .map(tls::acceptor)
+            .transpose()?;
+        let address = SocketAddr::new(settings.server.host, settings.server.port);
+        let listen = |error| StartError::Listen { address, error };
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+
+        let mut warnings = Vec::new();
+        let (guardrails, guardrail_files) = load_guardrails(&settings, &mut warnings)?;
+        let metrics = Arc::new(Metrics::default());
+        let (policy_ready, ready) = watch::channel(false);
+        let (gateway, reloader) = load_policy(&settings, &metrics, &mut warnings)?;
+        let (evidence, recovery) = open_evidence(&settings)?;
+        let (stopping, stop) = watch::channel(false);
+        let app = Arc::new(App {
+            url: url(&settings, address),
+            gateway,
+            guardrails: ArcSwap::from_pointee(guardrails),
+            limiter: Arc::new(MemoryLimiter::new(settings.rate_limits.clone())),
+            metrics,
+            requests: Semaphore::new(settings.server.max_requests.min(Semaphore::MAX_PERMITS)),
+            policy_ready: ready,
+            stopping: stop,
+            evidence,
+            redactor: OnceCell::new(),
+            started: Instant::now(),
+            settings,
+        });
+        announce(&app.settings, &recovery);
+        let background = Background::start(&app, reloader, guardrail_files, policy_ready)?;
+        Ok(Self {
+            app,
+            listener,
+            tls,
+            address,
+            warnings,
+            stopping,
+            background,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where clients on this machine reach it.
+    pub fn url(&self) -> &str {
+        &self.app.url
+    }
+
+    /// Findings in the policy files that do not prevent their use.
+    pub fn warnings(&self) -> &[Report] {
+        &self.warnings
+    }
+
+    /// Answers until `shutdown` is done, then finishes what is under way, for as long as the settings
+    /// allow, and closes the log. Tells whether all of it was finished.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
+        let app = self.app;
+        let router = http::router(&app);
+        let graceful = GracefulShutdown::new();
+        let connections = Arc::new(Semaphore::new(
+            app.settings
+                .server
+                .max_connections
+                .min(Semaphore::MAX_PERMITS),
+        ));
+        let acceptor = Acceptor {
+            router,
+            tls: self.tls,
+            patience: app.settings.server.read_timeout,
+        };
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let accept = accept(&self.listener, &connections);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                (stream, permit) = accept => {
+                    tokio::spawn(acceptor.clone().serve(stream, graceful.watcher(), permit));
+                }
+            }
+        }
+        drop(self.listener);
+        self.stopping.send_replace(true);
+        let patience = app.settings.server.shutdown_timeout;
+        let finished = tokio::time::timeout(patience, graceful.shutdown())
+            .await
+            .is_ok();
+        if !finished {
+            tracing::warn!("requests were still under way when the time to stop had run out");
+        }
+        self.background.stop();
+        // Writes what is queued and a last checkpoint.
+        let closing = tokio::task::spawn_blocking(move || app.evidence.close(patience));
+        match tokio::time::timeout(patience, closing).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => tracing::error!(%error, "the evidence log did not close"),
+            Ok(Err(_)) | Err(_) => tracing::error!("the evidence log did not close in time"),
+        }
+        finished
+    }
+}
+
+/// Says aloud what whoever runs the server has to know.
+fn announce(settings: &Settings, recovery: &Recovery) {
+    if !settings.auth.enabled {
+        tracing::warn!("AUTHENTICATION IS OFF: anybody who reaches this address may call");
+    }
+    if let Some(torn) = &recovery.torn {
+        tracing::warn!(
+            file = %torn.path.display(),
+            bytes = torn.bytes,
+            "the evidence log ended in the middle of an entry that nobody was told of; it is cut off"
+        );
+    }
+    tracing::info!(
+        entries = recovery.found.seq,
+        checked = recovery.checked,
+        "the evidence log is open"
+    );
+}
+
+/// The next connection, once there is room for it.
+async fn accept(
+    listener: &TcpListener,
+    connections: &Arc<Semaphore>,
+) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // Never closed, so there is always a permit in the end.
+    let permit = Arc::clone(connections).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, permit),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                // Out of file descriptors, most likely: it helps to wait for one.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Speaks HTTP over one connection.
+#[derive(Clone)]
+struct Acceptor {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    patience: Duration,
+}
+
+impl Acceptor {
+    async fn serve(
+        self,
+        stream: TcpStream,
+        watcher: Watcher,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let _permit = permit;
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else {
+            return self.speak(stream, watcher).await;
+        };
+        match tokio::time::timeout(self.patience, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.speak(stream, watcher).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    async fn speak<S>(&self, stream: S, watcher: Watcher)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.patience)
+            .pipeline_flush(true)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+}
+
+fn load_guardrails(
+    settings: &Settings,
+    warnings: &mut Vec<Report>,
+) -> Result<(Guardrails, Option<GuardrailFiles>), StartError> {
+    let policy = &settings.policy;
+    let (loaded, files) = match &policy.guardrails {
+        None => (
+            guardrails::load_default().map_err(GuardrailError::Invalid)?,
+            None,
+        ),
+        Some(path) => {
+            let mut files = GuardrailFiles::new(path, policy.allow_none);
+            (files.load()?, Some(files))
+        }
+    };
+    let found = |report: &Report| !report.diagnostics.is_empty();
+    warnings.extend(loaded.warnings.into_iter().filter(found));
+    Ok((loaded.guardrails, files))
+}
+
+/// The gateway, with a policy from a file in force. The built-in one is known to be good, so the server
+/// need not wait for it: see [`Background`].
+fn load_policy(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    warnings: &mut Vec<Report>,
+) -> Result<(Arc<Gateway>, Option<Reloader>), StartError> {
+    let policy = &settings.policy;
+    let (loaded, reloader) = match &policy.pack {
+        None => (None, None),
+        Some(path) => {
+            let file = PackFile::new(path).with_env(policy.env.clone());
+            let (reloader, loaded) = Reloader::start(file)?;
+            (Some(loaded), Some(reloader))
+        }
+    };
+    let policy = match loaded {
+        Some(loaded) => {
+            if !loaded.warnings.diagnostics.is_empty() {
+                warnings.push(loaded.warnings);
+            }
+            loaded.policy
+        }
+        None => portcullis_core::Policy::absent(),
+    };
+    let gateway = Gateway::builder(policy)
+        .telemetry(Arc::clone(metrics) as Arc<dyn portcullis_runtime::Telemetry>)
+        .build();
+    Ok((Arc::new(gateway), reloader))
+}
+
+fn open_evidence(settings: &Settings) -> Result<(EvidenceLog, Recovery), StartError> {
+    let evidence = &settings.evidence;
+    let key = evidence.signing_key.as_deref().map(read_key).transpose()?;
+    let opened = EvidenceLog::open(Options {
+        durability: evidence.durability,
+        segment_bytes: evidence.segment_bytes,
+        checkpoint_every: evidence.checkpoint_every,
+        key,
+        ..Options::new(&evidence.directory)
+    });
+    Ok(opened?)
+}
+
+fn read_key(path: &Path) -> Result<SigningKey, StartError> {
+    let wrap = |error: String| StartError::SigningKey {
+        path: path.to_owned(),
+        error,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrap(error.to_string()))?;
+    let key = text.trim().parse();
+    key.map_err(|error: KeyError| wrap(error.to_string()))
+}
+
+fn url(settings: &Settings, address: SocketAddr) -> String {
+    if let Some(url) = &settings.agent.url {
+        return url.clone();
+    }
+    let scheme = match settings.server.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    let mut address = address;
+    if address.ip().is_unspecified() {
+        address.set_ip([127, 0, 0, 1].into());
+    }
+    format!("{scheme}://{address}")
+}
+
+/// The thread that compiles policies: first the built-in one, then whatever changes on disk.
+struct Background {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Background {
+    fn start(
+        app: &Arc<App>,
+        reloader: Option<Reloader>,
+        guardrails: Option<GuardrailFiles>,
+        ready: watch::Sender<bool>,
+    ) -> Result<Self, StartError> {
+        let (stop, stopped) = mpsc::channel();
+        let watched = Watched {
+            app: Arc::clone(app),
+            reloader,
+            guardrails,
+        };
+        let thread = thread::Builder::new()
+            .name("policy".to_owned())
+            .spawn({
+                let runtime = tokio::runtime::Handle::current();
+                move || {
+                    // Every answer waits for this one, and only events for the policy.
+                    if let Err(error) = runtime.block_on(watched.app.redactor()) {
+                        tracing::error!(%error, "secrets cannot be kept out of the evidence");
+                    }
+                    watched.run(&ready, &stopped);
+                }
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self { stop, thread })
+    }
+
+    fn stop(self) {
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that loads policies panicked");
+        }
+    }
+}
+
+struct Watched {
+    app: Arc<App>,
+    reloader: Option<Reloader>,
+    guardrails: Option<GuardrailFiles>,
+}
+
+impl Watched {
+    fn run(mut self, ready: &watch::Sender<bool>, stopped: &mpsc::Receiver<()>) {
+        if self.reloader.is_none() {
+            self.load_built_in();
+        }
+        ready.send_replace(true);
+        let interval = self.app.settings.policy.reload_interval;
+        while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+            self.look_at_pack();
+            self.look_at_guardrails();
+        }
+    }
+
+    fn load_built_in(&self) {
+        let policy = &self.app.settings.policy;
+        match pack::load(&pack::Pack {
+            file: "policies/default.yaml",
+            text: pack::DEFAULT,
+            env: policy.env.as_deref(),
+            ..pack::Pack::default()
+        }) {
+            Ok(loaded) => self.app.gateway.replace_policy(loaded.policy),
+            Err(report) => tracing::error!("the built-in policy does not load:\n{report}"),
+        }
+    }
+
+    fn look_at_pack(&mut self) {
+        let Some(reloader) = &mut self.reloader else {
+            return;
+        };
+        match reloader.check(&self.app.gateway) {
+            Reload::Unchanged => {}
+            Reload::Replaced(policy) => {
+                self.app.metrics.reloaded(true);
+                tracing::info!(
+                    digest = policy.digest,
+                    "the changed policy pack is in force"
+                );
+                if !policy.warnings.diagnostics.is_empty() {
+                    tracing::warn!("{}", policy.warnings);
+                }
+            }
+            Reload::Refused(error) => {
+                self.app.metrics.reloaded(false);
+                tracing::error!("the changed policy pack is refused, the old one stays:\n{error}");
+            }
+        }
+    }
+
+    fn look_at_guardrails(&mut self) {
+        match self.guardrails.as_mut().and_then(GuardrailFiles::check) {
+            None => {}
+            Some(Ok(loaded)) => {
+                self.app.metrics.reloaded(true);
+                let digest = loaded.guardrails.digest();
+                tracing::info!(digest, "the changed guardrails are in force");
+                for report in &loaded.warnings {
+                    tracing::warn!("{report}");
+                }
+                self.app.guardrails.store(Arc::new(loaded.guardrails));
+            }
+            Some(Err(error)) => {
+                self.app.metrics.reloaded(false);
+                tracing::error!("the changed guardrails are refused, the old ones stay:\n{error}");
+            }
+        }
+    }
+}

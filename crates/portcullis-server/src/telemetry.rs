@@ -1,0 +1,104 @@
+//! Log lines, and spans for OpenTelemetry.
+
+use std::io::IsTerminal;
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+use crate::config::{LogFormat, TelemetrySettings};
+use crate::tls;
+
+/// Why nothing is logged or exported.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// What to log cannot be understood.
+    #[error("the log filter `{filter}` cannot be used: {error}; write a level such as `info`")]
+    Filter {
+        /// As it was given.
+        filter: String,
+        /// Why.
+        error: tracing_subscriber::filter::ParseError,
+    },
+    /// Spans cannot be exported.
+    #[error("spans cannot be exported: {0}")]
+    Exporter(#[from] ExporterBuildError),
+    /// Somebody logs already.
+    #[error("logging is set up already")]
+    Twice,
+}
+
+/// Keeps exporting; [`Exporting::finish`] sends what is left.
+#[derive(Debug, Default)]
+#[must_use = "spans are lost when this is dropped unfinished"]
+pub struct Exporting(Option<SdkTracerProvider>);
+
+impl Exporting {
+    /// Sends what is left.
+    pub fn finish(self) {
+        if let Some(provider) = self.0
+            && let Err(error) = provider.shutdown()
+        {
+            tracing::warn!(%error, "the last spans were not exported");
+        }
+    }
+}
+
+/// Logs to stderr by `filter` (such as `info` or `portcullis_server=debug`), and exports spans of requests
+/// where the settings say so.
+pub fn start(
+    settings: &TelemetrySettings,
+    agent: &str,
+    filter: &str,
+) -> Result<Exporting, TelemetryError> {
+    let logged = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
+        filter: filter.to_owned(),
+        error,
+    })?;
+    let lines = match settings.log_format {
+        LogFormat::Text => fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .boxed(),
+        LogFormat::Json => fmt::layer().json().with_writer(std::io::stderr).boxed(),
+    };
+    let provider = settings
+        .otlp_endpoint
+        .as_deref()
+        .map(|endpoint| provider(endpoint, agent))
+        .transpose()?;
+    let spans = provider.as_ref().map(|provider| {
+        tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("portcullis"))
+            // Ours alone: an exporter that traces its own requests never ends.
+            .with_filter(Targets::new().with_target("portcullis_server", LevelFilter::DEBUG))
+    });
+    tracing_subscriber::registry()
+        .with(lines.with_filter(logged))
+        .with(spans)
+        .try_init()
+        .map_err(|_| TelemetryError::Twice)?;
+    Ok(Exporting(provider))
+}
+
+fn provider(endpoint: &str, agent: &str) -> Result<SdkTracerProvider, TelemetryError> {
+    tls::choose_provider();
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_endpoint(format!("{endpoint}/v1/traces"))
+        .build()?;
+    let resource = Resource::builder()
+        .with_service_name(agent.to_owned())
+        .build();
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource)
+        .build())
+}

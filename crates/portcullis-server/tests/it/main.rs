@@ -1,0 +1,6 @@
+//! The server over real HTTP.
+
+#[cfg(test)]
+mod acceptance;
+#[cfg(test)]
+mod harness;
