@@ -9,11 +9,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, PolicyCommand, RuleCommand, ToolsCommand};
+use cli::{
+    Cli, Command, EvidenceCommand, GuardrailCommand, PolicyCommand, RuleCommand, TokenCommand,
+    ToolsCommand,
+};
 use output::Failure;
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Intent(args) => commands::intent::run(&args),
+        Command::Guardrail(GuardrailCommand::Lint(args)) => commands::guardrail::lint(&args),
+        Command::Guardrail(GuardrailCommand::List(args)) => commands::guardrail::list(&args),
+        Command::Evidence(EvidenceCommand::Verify(args)) => commands::evidence::verify(&args),
+        Command::Evidence(EvidenceCommand::Show(args)) => commands::evidence::show(&args),
+        Command::Evidence(EvidenceCommand::Tail(args)) => commands::evidence::tail(&args),
+        Command::Token(TokenCommand::New(args)) => commands::token::new(&args),
         Command::Eval(args) => commands::eval::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Policy(PolicyCommand::Lint(args)) => commands::policy_lint::run(&args),

@@ -94,6 +94,7 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const RED: Style = AnsiColor::Red.on_default();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
 
 /// How an action is shown.
@@ -102,7 +103,7 @@ pub(crate) fn style(action: Action) -> Style {
         Action::Allow => GREEN,
         Action::Redact => AnsiColor::Cyan.on_default(),
         Action::Retry => AnsiColor::Blue.on_default(),
-        Action::Pause => AnsiColor::Yellow.on_default(),
+        Action::Pause => YELLOW,
         Action::Stop => BOLD_RED,
     }
 }
@@ -111,7 +112,7 @@ pub(crate) fn style(action: Action) -> Style {
 pub(crate) fn severity_style(severity: Severity) -> Style {
     match severity {
         Severity::Low => DIM,
-        Severity::Medium => AnsiColor::Yellow.on_default(),
+        Severity::Medium => YELLOW,
         Severity::High => RED,
         Severity::Critical => BOLD_RED,
     }

@@ -1,13 +1,19 @@
 //! One file per command.
 
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod eval;
+pub(crate) mod evidence;
+pub(crate) mod guardrail;
+pub(crate) mod intent;
 pub(crate) mod policy_diff;
 pub(crate) mod policy_explain;
 pub(crate) mod policy_lint;
 pub(crate) mod policy_test;
 pub(crate) mod rule;
 pub(crate) mod scan;
+pub(crate) mod serve;
+pub(crate) mod token;
 pub(crate) mod tools;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! What can be typed.
 
+mod server;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -7,6 +9,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use portcullis_core::Severity;
 use portcullis_core::detectors::Kind;
+
+pub(crate) use server::{
+    ActionArgs, ActionCheckArgs, ConnectArgs, EvidenceCommand, GuardrailCommand, GuardrailLintArgs,
+    GuardrailListArgs, IntentArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand, TokenNewArgs,
+    VerifyArgs, WhichArgs,
+};
 
 /// The gate between AI agents and the world.
 ///
@@ -18,6 +26,8 @@ use portcullis_core::detectors::Kind;
     after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or bad input, \
                   3 something needed is unavailable.\n\n\
                   Examples:\n  \
+                  portcullis serve\n  \
+                  portcullis check 'Deploy to production' --stakes high -x affectsProduction=true\n  \
                   portcullis eval --format text examples/events.ndjson\n  \
                   portcullis scan .\n  \
                   portcullis policy lint my-policy.yaml"
@@ -29,6 +39,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Answer agents over HTTP: CSTP, the guard API, the agent card.
+    Serve(ServeArgs),
+    /// Ask whether an action is allowed.
+    Check(ActionCheckArgs),
+    /// Announce an action, and hear what speaks for and against it.
+    Intent(IntentArgs),
     /// Judge events, one JSON object a line.
     Eval(EvalArgs),
     /// Find secrets, personal data and injected instructions in files.
@@ -36,12 +52,21 @@ pub(crate) enum Command {
     /// Check, test, explain and compare policy packs.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Check and list the guardrails that actions are checked against.
+    #[command(subcommand)]
+    Guardrail(GuardrailCommand),
     /// Look up the built-in rules and detectors.
     #[command(subcommand)]
     Rule(RuleCommand),
     /// Check and pin the definitions of tools that somebody else wrote.
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Verify and read the evidence log.
+    #[command(subcommand)]
+    Evidence(EvidenceCommand),
+    /// Make tokens for agents.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print a completion script for your shell.
     Completions(CompletionsArgs),
 }

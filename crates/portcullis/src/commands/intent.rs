@@ -1,0 +1,66 @@
+//! `portcullis intent`
+
+use std::io::Write;
+
+use portcullis_server::Method;
+use serde_json::Value;
+
+use super::check::{action, call, print_violations, read_params, verdict};
+use crate::cli::{Format, IntentArgs};
+use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, json_line, plain};
+
+pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
+    let params = match &args.action.params {
+        Some(path) => read_params(path)?,
+        None => {
+            let mut params = action(&args.action, "metadata")?;
+            if let Some(note) = &args.note {
+                params.insert("context".to_owned(), note.as_str().into());
+            }
+            if let Some(id) = &args.correlation_id {
+                params.insert("correlationId".to_owned(), id.as_str().into());
+            }
+            params.into()
+        }
+    };
+    let answer = call(&args.connect, Method::AnnounceIntent, &params)?;
+    let printed = match args.format {
+        Format::Json => {
+            json_line(&answer).and_then(|line| anstream::stdout().write_all(line.as_bytes()))
+        }
+        Format::Text => print(&answer),
+    };
+    printed.map_err(Failure::write)?;
+    Ok(verdict(&answer["guardrailStatus"]))
+}
+
+fn print(answer: &Value) -> std::io::Result<()> {
+    let mut out = anstream::stdout();
+    let text = |value: &Value| plain(value.as_str().unwrap_or_default());
+    let status = &answer["guardrailStatus"];
+    let (color, word) = if verdict(status) == Answer::Yes {
+        (GREEN, "ALLOWED")
+    } else {
+        (RED, "BLOCKED")
+    };
+    writeln!(
+        out,
+        "{color}{word}{color:#}  {DIM}{} guardrails, by {}, as {}{DIM:#}",
+        status["evaluated"],
+        text(&answer["respondingAgent"]),
+        text(&answer["correlationId"]),
+    )?;
+    print_violations(&mut out, status)?;
+    for decision in answer["similarDecisions"].as_array().into_iter().flatten() {
+        writeln!(
+            out,
+            "  {DIM}before{DIM:#} {BOLD}{}{BOLD:#}  {}",
+            text(&decision["title"]),
+            text(&decision["outcome"])
+        )?;
+    }
+    for suggestion in answer["suggestions"].as_array().into_iter().flatten() {
+        writeln!(out, "  → {}", text(suggestion))?;
+    }
+    Ok(())
+}
