@@ -50,23 +50,44 @@ pub struct Loaded {
     pub environments: Vec<String>,
 }
 
+/// The file's name of the built-in pack.
+pub const DEFAULT_FILE: &str = "policies/default.yaml";
+
 /// Loads the built-in pack.
 pub fn load_default() -> Result<Loaded, Report> {
-    load(&Pack {
-        file: "policies/default.yaml",
+    load_built_in(None)
+}
+
+/// Loads the built-in pack in an environment. The others are known to be good, so they cost nothing.
+pub fn load_built_in(env: Option<&str>) -> Result<Loaded, Report> {
+    let pack = Pack {
+        file: DEFAULT_FILE,
         text: DEFAULT,
+        env,
         ..Pack::default()
-    })
+    };
+    load_checked(&pack, Checked::OnlyAskedFor)
 }
 
 /// Loads a pack, or says everything that is wrong with it.
 pub fn load(pack: &Pack<'_>) -> Result<Loaded, Report> {
+    load_checked(pack, Checked::All)
+}
+
+/// Which environments of a pack are compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checked {
+    All,
+    OnlyAskedFor,
+}
+
+fn load_checked(pack: &Pack<'_>, checked: Checked) -> Result<Loaded, Report> {
     let mut diagnostics = Diagnostics::default();
     let root =
         yaml::parse(pack.text, &mut diagnostics).filter(|root| !is_empty(root, &mut diagnostics));
     let policy = root
         .as_ref()
-        .and_then(|root| load_environments(root, pack, &mut diagnostics));
+        .and_then(|root| load_environments(root, pack, checked, &mut diagnostics));
     let environments = root.as_ref().and_then(overlays).unwrap_or_default();
     let report = |diagnostics| Report {
         file: pack.file.to_owned(),
@@ -172,11 +193,20 @@ fn overlays(root: &Node) -> Option<&[(yaml::Key, Node)]> {
 }
 
 /// Compiles the pack as it is and under each of its environments; gives back the one asked for.
-fn load_environments(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy> {
-    let base = compile(root, pack, d);
+fn load_environments(
+    root: &Node,
+    pack: &Pack<'_>,
+    checked: Checked,
+    d: &mut Diagnostics,
+) -> Option<Policy> {
+    let wanted = |env: Option<&str>| checked == Checked::All || pack.env == env;
+    let base = wanted(None).then(|| compile(root, pack, d)).flatten();
     let mut chosen = pack.env.is_none().then_some(base).flatten();
     let overlays = overlays(root).unwrap_or_default();
     for (name, overlay) in overlays {
+        if !wanted(Some(&name.name)) {
+            continue;
+        }
         if let Yaml::Map(entries) = &overlay.yaml
             && let Some((key, _)) = entries.iter().find(|(key, _)| key.name == "environments")
         {

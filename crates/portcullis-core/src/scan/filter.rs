@@ -145,6 +145,8 @@ impl LiteralFilter {
             filter.shift += 4;
         }
         filter.index();
+        filter.windows.shrink_to_fit();
+        filter.literals.shrink_to_fit();
         filter
     }
 

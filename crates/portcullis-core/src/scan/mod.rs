@@ -207,8 +207,7 @@ impl ScannerBuilder {
 
     /// The fewest bytes that a match of the pattern has.
     pub(crate) fn min_len(&self, id: PatternId) -> usize {
-        let properties = self.patterns[usize::from(id.0)].hir().properties();
-        properties.minimum_len().unwrap_or(0)
+        self.patterns[usize::from(id.0)].min_len()
     }
 
     /// Compiles the filters.
@@ -235,20 +234,27 @@ impl ScannerBuilder {
                 literals.push((announced, &cue.literal));
             }
         }
+        // Stages that are searched for the same share one.
+        let mut made: Vec<(Vec<bool>, Arc<StageFilter>)> = Vec::new();
         let filters = std::array::from_fn(|stage| {
-            let wanted = |id: PatternId| match EventType::STANDARD.get(stage) {
-                Some(event_type) => self.events[usize::from(id.0)].contains(event_type),
-                None => true,
-            };
+            let event_type = EventType::STANDARD.get(stage);
+            let is_wanted = |events: &EventSet| event_type.is_none_or(|one| events.contains(one));
+            let wanted: Vec<bool> = self.events.iter().map(is_wanted).collect();
+            if let Some((_, filter)) = made.iter().find(|(known, _)| *known == wanted) {
+                return Arc::clone(filter);
+            }
             let of_stage = || {
-                let of_stage = literals.iter().filter(|(one, _)| wanted(one.pattern));
+                let of_stage = literals.iter();
+                let of_stage = of_stage.filter(|(one, _)| wanted[usize::from(one.pattern.0)]);
                 of_stage.copied()
             };
             let ascii = of_stage().filter(|(_, literal)| literal.text.is_ascii());
-            StageFilter {
+            let filter = Arc::new(StageFilter {
                 ascii: LiteralFilter::new(ascii, Beside::Ascii),
                 other: LiteralFilter::new(of_stage(), Beside::Other),
-            }
+            });
+            made.push((wanted, Arc::clone(&filter)));
+            filter
         });
         Scanner {
             filters,
@@ -291,7 +297,7 @@ fn stage(event_type: &EventType) -> usize {
 /// All patterns of a policy, ready to be searched for at once.
 #[derive(Debug)]
 pub struct Scanner {
-    filters: [StageFilter; STAGES],
+    filters: [Arc<StageFilter>; STAGES],
     screens: Screens,
     patterns: Vec<Arc<Pattern>>,
     events: Vec<EventSet>,
@@ -407,7 +413,8 @@ impl Scanner {
 
     /// Where matches of these patterns begin that a text does not yet decide.
     pub(crate) fn prefixes(&self, ids: &[PatternId]) -> Prefixes {
-        Prefixes::new(ids.iter().map(|id| self.patterns[usize::from(id.0)].hir()))
+        let trees = ids.iter().map(|id| self.patterns[usize::from(id.0)].hir());
+        Prefixes::new(trees)
     }
 
     /// Every match of a pattern in this part of the text, in order, whether its value counts or not.

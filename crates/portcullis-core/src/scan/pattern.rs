@@ -74,7 +74,8 @@ pub(super) struct Pattern {
     asked: Option<Requirement>,
     requires: Option<Requirement>,
     checks: Vec<Check>,
-    hir: Hir,
+    min_len: usize,
+    max_len: Option<usize>,
     compiled: OnceLock<Option<Compiled>>,
     /// Every match has one of these, unless there are none.
     cues: Vec<Cue>,
@@ -119,6 +120,22 @@ struct Compiled {
     rough: OnceLock<Option<meta::Regex>>,
     /// With a group `value`: room for where it is.
     groups: Option<Captures>,
+}
+
+impl Compiled {
+    fn new(hir: &Hir) -> Result<Self, PatternError> {
+        let regex = build(hir)?;
+        let groups = regex.create_captures();
+        let has_value = groups
+            .group_info()
+            .all_names()
+            .any(|(_, _, name)| name == Some(VALUE));
+        Ok(Self {
+            regex,
+            rough: OnceLock::new(),
+            groups: has_value.then_some(groups),
+        })
+    }
 }
 
 /// Our own patterns, as far as some policy uses them. There are so many and no more, and every
@@ -178,42 +195,31 @@ impl Pattern {
             confirms_locally: confirms_locally(&hir),
             length: Length::of(&hir),
             cues: factor.map(cues).unwrap_or_default(),
-            hir,
+            min_len: hir.properties().minimum_len().unwrap_or(0),
+            max_len: hir.properties().maximum_len(),
             compiled: OnceLock::new(),
         };
         if !spec.built_in {
-            pattern.compiled = OnceLock::from(Some(pattern.compile()?));
+            pattern.compiled = OnceLock::from(Some(Compiled::new(&hir)?));
         }
         Ok(pattern)
     }
 
-    fn compile(&self) -> Result<Compiled, PatternError> {
-        let regex = build(&self.hir)?;
-        let groups = regex.create_captures();
-        let has_value = groups
-            .group_info()
-            .all_names()
-            .any(|(_, _, name)| name == Some(VALUE));
-        Ok(Compiled {
-            regex,
-            rough: OnceLock::new(),
-            groups: has_value.then_some(groups),
-        })
-    }
-
     /// A built-in pattern is compiled when it is first needed: most never are.
     fn compiled(&self) -> Option<&Compiled> {
-        self.compiled.get_or_init(|| self.compile().ok()).as_ref()
+        let compile = || Compiled::new(&self.hir()).ok();
+        self.compiled.get_or_init(compile).as_ref()
     }
 
     fn rough<'c>(&self, compiled: &'c Compiled) -> Option<&'c meta::Regex> {
-        let make = || with_ascii_boundaries(&self.hir).and_then(|hir| build(&hir).ok());
+        let make = || with_ascii_boundaries(&self.hir()).and_then(|hir| build(&hir).ok());
         compiled.rough.get_or_init(make).as_ref()
     }
 
     /// What matches wherever it does, and perhaps elsewhere, without Unicode's word boundaries.
     pub(super) fn rough_hir(&self) -> Hir {
-        with_ascii_boundaries(&self.hir).unwrap_or_else(|| self.hir.clone())
+        let hir = self.hir();
+        with_ascii_boundaries(&hir).unwrap_or(hir)
     }
 
     /// Compiles what a search of such a text needs.
@@ -238,8 +244,22 @@ impl Pattern {
         &self.source
     }
 
-    pub(super) fn hir(&self) -> &Hir {
-        &self.hir
+    /// Its tree, read again: those of a thousand patterns would take more memory than all the rest, and
+    /// most patterns are never looked for.
+    pub(super) fn hir(&self) -> Hir {
+        let spec = PatternSpec {
+            regex: &self.source,
+            ignore_case: self.ignore_case,
+            unspaced: self.unspaced,
+            ..PatternSpec::default()
+        };
+        // It could be read once.
+        parse(&spec).unwrap_or_else(|_| Hir::empty())
+    }
+
+    /// The fewest bytes that a match has.
+    pub(super) fn min_len(&self) -> usize {
+        self.min_len
     }
 
     /// Whether looking for one match costs no more than so many bytes, however long the text.
@@ -253,7 +273,7 @@ impl Pattern {
 
     /// The longest that a match can be, if there is a limit.
     pub(super) fn max_len(&self) -> Option<usize> {
-        self.hir.properties().maximum_len()
+        self.max_len
     }
 
     /// The longest that a match can be in a text with these runs.

@@ -45,11 +45,11 @@ pub(crate) struct Memory(Option<Cache>);
 
 impl Prefixes {
     /// For these patterns. If they are too large for an automaton, everything counts as undecided.
-    pub(super) fn new<'h>(patterns: impl Iterator<Item = &'h Hir>) -> Self {
+    pub(super) fn new(patterns: impl Iterator<Item = Hir>) -> Self {
         let (mut prefixes, mut max_len) = (Vec::new(), Vec::new());
         for hir in patterns {
             max_len.push(hir.properties().maximum_len());
-            prefixes.push(beginnings(hir));
+            prefixes.push(beginnings(&hir));
         }
         let dfa = (!prefixes.is_empty())
             .then(|| automaton::lazy(&prefixes, Reads::Backwards, MAX_CACHE_BYTES))
@@ -226,7 +226,7 @@ mod tests {
             .iter()
             .map(|pattern| regex_syntax::parse(pattern).unwrap())
             .collect();
-        Prefixes::new(hirs.iter())
+        Prefixes::new(hirs.iter().cloned())
     }
 
     fn held<'t>(prefixes: &Prefixes, text: &'t str) -> &'t str {

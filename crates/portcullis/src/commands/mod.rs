@@ -29,13 +29,7 @@ fn load(path: Option<&Path>, env: Option<&str>) -> Result<Loaded, Failure> {
         Some(path) => PackFile::new(path)
             .with_env(env.map(str::to_owned))
             .load()?,
-        None => pack::load(&pack::Pack {
-            file: "policies/default.yaml",
-            text: pack::DEFAULT,
-            env,
-            ..pack::Pack::default()
-        })
-        .map_err(|report| Failure::Input(report.into()))?,
+        None => pack::load_built_in(env).map_err(|report| Failure::Input(report.into()))?,
     };
     Ok(loaded)
 }
