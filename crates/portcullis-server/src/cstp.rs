@@ -192,8 +192,9 @@ async fn check_guardrails(
         &verdict,
         &guardrails,
     );
-    record(app, &entry).await?;
     app.metrics.checked(&verdict);
+    tell(caller, &verdict);
+    record(app, &entry).await?;
     let agent = app.settings.agent.name.clone();
     Ok(CheckAnswer::new(verdict, evaluated_at, agent))
 }
@@ -201,7 +202,7 @@ async fn check_guardrails(
 /// F004's answer. There is no memory of decisions yet, so there are none that are similar.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct IntentAnswer {
+pub struct IntentAnswer {
     received: bool,
     correlation_id: String,
     received_at: String,
@@ -219,6 +220,31 @@ struct GuardrailStatus {
     evaluated: usize,
 }
 
+impl IntentAnswer {
+    /// The verdict as the method answers it. An intent that has no id gets one.
+    pub fn new(
+        verdict: Verdict,
+        correlation_id: Option<String>,
+        received_at: String,
+        agent: String,
+    ) -> Self {
+        Self {
+            received: true,
+            correlation_id: correlation_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
+            received_at,
+            similar_decisions: [],
+            suggestions: suggestions(&verdict),
+            guardrail_status: GuardrailStatus {
+                allowed: verdict.allowed,
+                violations: verdict.violations,
+                warnings: verdict.warnings,
+                evaluated: verdict.evaluated,
+            },
+            responding_agent: agent,
+        }
+    }
+}
+
 async fn announce_intent(
     app: &App,
     caller: Caller<'_>,
@@ -230,7 +256,6 @@ async fn announce_intent(
         context,
     } = ProposedAction::from_intent(params).map_err(RpcError::InvalidParams)?;
     let action = action.authenticated_as(caller.agent.as_str());
-    let correlation_id = correlation_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let guardrails = app.guardrails.load_full();
     let verdict = judge(&guardrails, &action)?;
     let received_at = now();
@@ -242,25 +267,18 @@ async fn announce_intent(
         &verdict,
         &guardrails,
     );
-    entry.insert("correlation_id".to_owned(), correlation_id.clone().into());
+    app.metrics.checked(&verdict);
+    tell(caller, &verdict);
+    let agent = app.settings.agent.name.clone();
+    let answer = IntentAnswer::new(verdict, correlation_id, received_at, agent);
+    entry.insert(
+        "correlation_id".to_owned(),
+        answer.correlation_id.as_str().into(),
+    );
     entry.insert("context".to_owned(), context.into());
     entry.insert("metadata".to_owned(), action.context().clone().into());
     record(app, &entry).await?;
-    app.metrics.checked(&verdict);
-    Ok(IntentAnswer {
-        received: true,
-        correlation_id,
-        received_at,
-        similar_decisions: [],
-        suggestions: suggestions(&verdict),
-        guardrail_status: GuardrailStatus {
-            allowed: verdict.allowed,
-            violations: verdict.violations,
-            warnings: verdict.warnings,
-            evaluated: verdict.evaluated,
-        },
-        responding_agent: app.settings.agent.name.clone(),
-    })
+    Ok(answer)
 }
 
 /// What to do instead, each once: first what would lift a block.
@@ -293,6 +311,21 @@ fn list_guardrails(app: &App, params: &Map<String, Value>) -> Result<Value, RpcE
         "policyDigest": guardrails.digest(),
         "agent": app.settings.agent.name,
     }))
+}
+
+fn tell(caller: Caller<'_>, verdict: &Verdict) {
+    if !verdict.allowed {
+        let ids = verdict.violations.iter();
+        let ids: Vec<&str> = ids
+            .map(|violation| violation.guardrail_id.as_str())
+            .collect();
+        tracing::info!(
+            agent = caller.agent.as_str(),
+            request_id = caller.request_id,
+            guardrails = ids.join(","),
+            "blocked"
+        );
+    }
 }
 
 /// A verdict, or -32004: a bug in the engine must not be taken for a yes.

@@ -1,7 +1,7 @@
 //! The routes, and what every request passes on its way in.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::auth::{AgentId, AuthError};
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
-use crate::{card, metrics};
+use crate::{card, metrics, telemetry};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -110,7 +110,9 @@ async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
         path = request.uri().path(),
         status = tracing::field::Empty,
     );
+    telemetry::join_trace(&span, request.headers());
     request.extensions_mut().insert(id.clone());
+    let started = Instant::now();
     // Probes are answered however full it is: an orchestrator that gets no answer kills the server.
     let probe = matches!(request.uri().path(), "/health" | "/ready");
     let permit = app.requests.try_acquire();
@@ -127,6 +129,7 @@ async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
         next.run(request).instrument(span.clone()).await
     };
     span.record("status", response.status().as_u16());
+    span.in_scope(|| tracing::debug!(elapsed = ?started.elapsed(), "answered"));
     if let Ok(value) = HeaderValue::from_str(&id.0) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -25,7 +25,7 @@ mod serve;
 pub mod telemetry;
 mod tls;
 
-pub use cstp::CheckAnswer;
+pub use cstp::{CheckAnswer, IntentAnswer};
 pub use files::{GuardrailError, GuardrailFiles};
 pub use http::OPENAPI;
 pub use method::Method;

@@ -13,18 +13,19 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use portcullis_core::evidence::{KeyError, SigningKey};
+use portcullis_core::evidence::{Body, KeyError, Redactor, SigningKey};
 use portcullis_core::guardrails::{self, Guardrails};
-use portcullis_core::pack;
 use portcullis_core::pack::diagnostic::Report;
-use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader};
+use portcullis_core::{Policy, pack};
+use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
+use serde_json::Map;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::app::App;
-use crate::config::Settings;
+use crate::app::{App, now};
+use crate::config::{PolicySettings, Settings};
 use crate::files::{GuardrailError, GuardrailFiles};
 use crate::limit::MemoryLimiter;
 use crate::metrics::Metrics;
@@ -300,18 +301,23 @@ fn load_guardrails(
     Ok((loaded.guardrails, files))
 }
 
-/// The gateway, with a policy from a file in force. The built-in one is known to be good, so the server
+/// The gateway, with what was asked for in force. The built-in policy is known to be good, so the server
 /// need not wait for it: see [`Background`].
 fn load_policy(
     settings: &Settings,
     metrics: &Arc<Metrics>,
     warnings: &mut Vec<Report>,
 ) -> Result<(Arc<Gateway>, Option<Reloader>), StartError> {
-    let policy = &settings.policy;
-    let (loaded, reloader) = match &policy.pack {
-        None => (None, None),
-        Some(path) => {
-            let file = PackFile::new(path).with_env(policy.env.clone());
+    let PolicySettings { pack, env, .. } = &settings.policy;
+    let (loaded, reloader) = match (pack, env) {
+        (None, None) => (None, None),
+        (None, Some(env)) => {
+            let loaded = pack::load_built_in(Some(env));
+            let wrong = |report| LoadError::Invalid(Box::new(report));
+            (Some(loaded.map_err(wrong)?), None)
+        }
+        (Some(path), _) => {
+            let file = PackFile::new(path).with_env(env.clone());
             let (reloader, loaded) = Reloader::start(file)?;
             (Some(loaded), Some(reloader))
         }
@@ -323,10 +329,10 @@ fn load_policy(
             }
             loaded.policy
         }
-        None => portcullis_core::Policy::absent(),
+        None => Policy::absent(),
     };
     let gateway = Gateway::builder(policy)
-        .telemetry(Arc::clone(metrics) as Arc<dyn portcullis_runtime::Telemetry>)
+        .telemetry(Arc::clone(metrics) as Arc<dyn Telemetry>)
         .build();
     Ok((Arc::new(gateway), reloader))
 }
@@ -420,7 +426,7 @@ struct Watched {
 
 impl Watched {
     fn run(mut self, ready: &watch::Sender<bool>, stopped: &mpsc::Receiver<()>) {
-        if self.reloader.is_none() {
+        if self.app.gateway.policy().is_absent() {
             self.load_built_in();
         }
         ready.send_replace(true);
@@ -428,17 +434,33 @@ impl Watched {
         while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
             self.look_at_pack();
             self.look_at_guardrails();
+            self.look_at_disk();
+        }
+    }
+
+    /// Tries a log that failed, so that it is found to be well again though nobody calls: whoever asks
+    /// `/ready` first does not.
+    fn look_at_disk(&self) {
+        if self.app.evidence.stats().last_error.is_none() {
+            return;
+        }
+        let mut entry = Map::new();
+        entry.insert("timestamp".to_owned(), now().into());
+        entry.insert("event".to_owned(), "evidence_resumed".into());
+        let written = Body::new(&entry, &Redactor::none())
+            .map_err(|error| error.to_string())
+            .and_then(|body| {
+                let written = self.app.evidence.append_blocking(body);
+                written.map_err(|error| error.to_string())
+            });
+        match written {
+            Ok(_) => tracing::info!("the evidence log can be written again"),
+            Err(error) => tracing::error!(%error, "the evidence log still cannot be written"),
         }
     }
 
     fn load_built_in(&self) {
-        let policy = &self.app.settings.policy;
-        match pack::load(&pack::Pack {
-            file: "policies/default.yaml",
-            text: pack::DEFAULT,
-            env: policy.env.as_deref(),
-            ..pack::Pack::default()
-        }) {
+        match pack::load_default() {
             Ok(loaded) => self.app.gateway.replace_policy(loaded.policy),
             Err(report) => tracing::error!("the built-in policy does not load:\n{report}"),
         }

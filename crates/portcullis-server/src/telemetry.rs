@@ -2,11 +2,16 @@
 
 use std::io::IsTerminal;
 
+use axum::http::HeaderMap;
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::Span;
 use tracing::level_filters::LevelFilter;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -86,6 +91,28 @@ pub fn start(
         .try_init()
         .map_err(|_| TelemetryError::Twice)?;
     Ok(Exporting(provider))
+}
+
+/// Makes a span part of its caller's trace, if the caller says which (W3C `traceparent`).
+pub(crate) fn join_trace(span: &Span, headers: &HeaderMap) {
+    if span.is_disabled() || !headers.contains_key("traceparent") {
+        return;
+    }
+    let parent = TraceContextPropagator::new().extract(&Headers(headers));
+    // Fails where nobody exports spans.
+    let _ = span.set_parent(parent);
+}
+
+struct Headers<'h>(&'h HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|name| name.as_str()).collect()
+    }
 }
 
 fn provider(endpoint: &str, agent: &str) -> Result<SdkTracerProvider, TelemetryError> {

@@ -12,8 +12,8 @@ use portcullis_core::detectors::Kind;
 
 pub(crate) use server::{
     ActionArgs, ActionCheckArgs, ConnectArgs, EvidenceCommand, GuardrailCommand, GuardrailLintArgs,
-    GuardrailListArgs, IntentArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand, TokenNewArgs,
-    VerifyArgs, WhichArgs,
+    GuardrailListArgs, IntentArgs, LocalArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand,
+    TokenNewArgs, VerifyArgs, WhichArgs,
 };
 
 /// The gate between AI agents and the world.

@@ -96,6 +96,17 @@ pub(crate) struct ConnectArgs {
     pub(crate) retries: u32,
 }
 
+/// Or whether to ask nobody.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    /// Judge in this process instead of asking a server. Nothing is recorded.
+    #[arg(long)]
+    pub(crate) local: bool,
+    /// With --local: a folder of guardrail files, or one file; without it, the built-in five.
+    #[arg(short, long, value_name = "PATH", requires = "local")]
+    pub(crate) guardrails: Option<PathBuf>,
+}
+
 /// What is about to be done.
 #[derive(Debug, Args)]
 pub(crate) struct ActionArgs {
@@ -132,12 +143,8 @@ pub(crate) struct ActionCheckArgs {
     pub(crate) action: ActionArgs,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Judge in this process instead of asking a server. Nothing is recorded.
-    #[arg(long)]
-    pub(crate) local: bool,
-    /// With --local: a folder of guardrail files, or one file; without it, the built-in five.
-    #[arg(short, long, value_name = "PATH", requires = "local")]
-    pub(crate) guardrails: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -148,6 +155,7 @@ pub(crate) struct ActionCheckArgs {
     after_help = "Exit code 0 if the guardrails allow it, 1 if they block it, 3 if the server cannot be reached.\n\n\
                   Examples:\n  \
                   portcullis intent 'Deploy auth to production' --stakes high --note 'PR #42 approved' -x pr_number=42\n  \
+                  portcullis intent --local 'Drop the users table'\n  \
                   portcullis intent --params intent.json --format json"
 )]
 pub(crate) struct IntentArgs {
@@ -161,6 +169,8 @@ pub(crate) struct IntentArgs {
     pub(crate) correlation_id: Option<String>,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -193,12 +203,8 @@ pub(crate) struct GuardrailLintArgs {
 pub(crate) struct GuardrailListArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Read files instead of asking a server.
-    #[arg(long)]
-    pub(crate) local: bool,
-    /// With --local: a folder of guardrail files, or one file; without it, the built-in five.
-    #[arg(short, long, value_name = "PATH", requires = "local")]
-    pub(crate) guardrails: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

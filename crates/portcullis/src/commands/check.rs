@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use portcullis_core::guardrails::{self, Guardrails, ProposedAction};
+use portcullis_core::guardrails::{self, FieldError, Guardrails, ProposedAction};
 use portcullis_server::client::{Client, ClientError, ClientSettings};
 use portcullis_server::{CheckAnswer, GuardrailFiles, Method};
 use serde_json::{Map, Value, json};
 
-use crate::cli::{ActionArgs, ActionCheckArgs, ConnectArgs, Format};
+use crate::cli::{ActionArgs, ActionCheckArgs, ConnectArgs, Format, LocalArgs};
 use crate::commands::runtime;
 use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
 
@@ -19,8 +19,8 @@ pub(crate) fn run(args: &ActionCheckArgs) -> Result<Answer, Failure> {
         Some(path) => read_params(path)?,
         None => json!({"action": action(&args.action, "context")?}),
     };
-    let answer = if args.local {
-        local(&params, args.guardrails.as_deref())?
+    let answer = if args.local.local {
+        local(&params, &args.local)?
     } else {
         call(&args.connect, Method::CheckGuardrails, &params)?
     };
@@ -143,18 +143,27 @@ fn failure(error: ClientError) -> Failure {
     }
 }
 
-/// Judges here.
-fn local(params: &Value, path: Option<&Path>) -> Result<Value, Failure> {
-    let guardrails = load(path)?.0;
-    let params = params
-        .as_object()
-        .ok_or_else(|| Failure::Input(anyhow!("the parameters must be a JSON object")))?;
-    let action = ProposedAction::from_params(params)
-        .map_err(|error| Failure::Input(anyhow!("{}: {}", error.field, error.error)))?;
-    let verdict = guardrails.check(&action);
-    let now = jiff::Timestamp::now().to_string();
-    let answer = CheckAnswer::new(verdict, now, "local".to_owned());
+fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
+    let action = ProposedAction::from_params(object(params)?).map_err(wrong_field)?;
+    let verdict = load(args.guardrails.as_deref())?.0.check(&action);
+    let answer = CheckAnswer::new(verdict, now(), LOCAL_AGENT.to_owned());
     serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
+}
+
+/// Who answers when nobody is asked.
+pub(super) const LOCAL_AGENT: &str = "local";
+
+pub(super) fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}
+
+pub(super) fn object(params: &Value) -> Result<&Map<String, Value>, Failure> {
+    let object = params.as_object();
+    object.ok_or_else(|| Failure::Input(anyhow!("the parameters must be a JSON object")))
+}
+
+pub(super) fn wrong_field(error: FieldError) -> Failure {
+    Failure::Input(error.into())
 }
 
 /// The guardrails at a path, or the built-in ones, and what there is to say about them.

@@ -35,8 +35,8 @@ pub(crate) fn lint(args: &GuardrailLintArgs) -> Result<Answer, Failure> {
 }
 
 pub(crate) fn list(args: &GuardrailListArgs) -> Result<Answer, Failure> {
-    let list = if args.local {
-        let guardrails = load(args.guardrails.as_deref())?.0;
+    let list = if args.local.local {
+        let guardrails = load(args.local.guardrails.as_deref())?.0;
         let all: Vec<_> = guardrails.iter().collect();
         json!({"guardrails": all, "policyDigest": guardrails.digest()})
     } else {

@@ -2,11 +2,15 @@
 
 use std::io::Write;
 
-use portcullis_server::Method;
+use portcullis_core::guardrails::ProposedAction;
+use portcullis_server::{IntentAnswer, Method};
 use serde_json::Value;
 
-use super::check::{action, call, print_violations, read_params, verdict};
-use crate::cli::{Format, IntentArgs};
+use super::check::{
+    LOCAL_AGENT, action, call, load, now, object, print_violations, read_params, verdict,
+    wrong_field,
+};
+use crate::cli::{Format, IntentArgs, LocalArgs};
 use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, json_line, plain};
 
 pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
@@ -23,7 +27,11 @@ pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
             params.into()
         }
     };
-    let answer = call(&args.connect, Method::AnnounceIntent, &params)?;
+    let answer = if args.local.local {
+        local(&params, &args.local)?
+    } else {
+        call(&args.connect, Method::AnnounceIntent, &params)?
+    };
     let printed = match args.format {
         Format::Json => {
             json_line(&answer).and_then(|line| anstream::stdout().write_all(line.as_bytes()))
@@ -32,6 +40,14 @@ pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
     };
     printed.map_err(Failure::write)?;
     Ok(verdict(&answer["guardrailStatus"]))
+}
+
+fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
+    let intent = ProposedAction::from_intent(object(params)?).map_err(wrong_field)?;
+    let verdict = load(args.guardrails.as_deref())?.0.check(&intent.action);
+    let agent = LOCAL_AGENT.to_owned();
+    let answer = IntentAnswer::new(verdict, intent.correlation_id, now(), agent);
+    serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
 }
 
 fn print(answer: &Value) -> std::io::Result<()> {
