@@ -140,6 +140,21 @@ impl Finder {
         merged
     }
 
+    /// Whether anything might be in this text. Several texts can be asked about at once, with newlines
+    /// between them: a match counts even where its value does not, since it may be of two of them, and hide
+    /// one that is in the second alone.
+    pub(crate) fn may_find(&self, text: &str) -> bool {
+        let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
+        let known = self.known.iter().map(|known| known.pattern);
+        known.filter(|id| candidates.contains(*id)).any(|id| {
+            let mut matched = false;
+            let all = 0..text.len();
+            self.scanner
+                .each_match(id, text, &candidates, all, |_| matched = true);
+            matched
+        })
+    }
+
     fn hits(&self, text: &str) -> Vec<Hit> {
         let (mut hits, mut signs) = (Vec::new(), Vec::new());
         let candidates = self.scanner.scan(text, &EventType::ToolCallResult);

@@ -56,8 +56,13 @@ impl Body {
         if let Some(&name) = RESERVED.iter().find(|name| members.contains_key(**name)) {
             return Err(BodyError::Reserved { name });
         }
+        let none = Redactor::none();
         let mut writer = Writer {
-            redactor,
+            redactor: if redactor.may_find(members) {
+                redactor
+            } else {
+                &none
+            },
             out: Vec::with_capacity(512),
         };
         let mut splits = [0; 3];
