@@ -130,7 +130,9 @@ fn join(value: &Value, depth: usize, texts: &mut String) {
         }
         // What lies deeper is refused when it is written.
         Value::Array(items) if depth < MAX_DEPTH => {
-            items.iter().for_each(|item| join(item, depth + 1, texts));
+            for item in items {
+                join(item, depth + 1, texts);
+            }
         }
         Value::Object(members) if depth < MAX_DEPTH => join_members(members, depth + 1, texts),
         _ => {}

@@ -109,8 +109,8 @@ struct Shared {
     checkpoint_error: Mutex<Option<String>>,
     finished: Mutex<Option<Result<(), String>>>,
     finishing: Condvar,
-    /// Released when the last of it is gone.
-    _lock: File,
+    /// Held as long as the log is open.
+    lock: File,
 }
 
 #[derive(Debug, Default)]
@@ -189,7 +189,7 @@ impl EvidenceLog {
             checkpoint_error: Mutex::default(),
             finished: Mutex::default(),
             finishing: Condvar::new(),
-            _lock: lock,
+            lock,
         });
         let work = Arc::clone(&shared);
         let thread = thread::Builder::new().name("evidence".to_owned());
@@ -275,6 +275,8 @@ impl Drop for EvidenceLog {
             // It ends by itself, and has nothing to say that it has not said to the callers.
             let _ = thread.join();
         }
+        // Closing it would do, but not while a process that was started meanwhile still has a copy.
+        let _ = self.shared.lock.unlock();
     }
 }
 

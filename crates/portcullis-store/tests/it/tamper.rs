@@ -30,9 +30,10 @@ fn every_single_byte_edit_is_found() {
     // Every check verifies every signature, so there are only two: before the first entry and at the end.
     let options = Options {
         checkpoint_every: 100,
+        segment_bytes: 600,
         ..small(directory.path())
     };
-    write(options, 4);
+    write(options, 3);
     assert!(check(directory.path()).is_ok());
     let mut files: Vec<_> = segments(directory.path())
         .unwrap()
