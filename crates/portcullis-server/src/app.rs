@@ -47,10 +47,11 @@ impl App {
     }
 
     /// Puts an entry into the evidence log. When this returns, it is as durable as configured.
-    pub(crate) async fn record(&self, entry: &Map<String, Value>) -> Result<Link, RecordError> {
+    pub(crate) async fn record(&self, entry: &Entry) -> Result<Link, RecordError> {
         let started = Instant::now();
         let redactor = self.redactor().await?;
-        let body = Body::new(entry, redactor).map_err(|error| RecordError(error.to_string()))?;
+        let body = Body::of(&entry.made, &entry.told, redactor)
+            .map_err(|error| RecordError(error.to_string()))?;
         let appended = self.evidence.append(body).await;
         self.metrics.appended(started.elapsed());
         appended.map_err(|error| {
@@ -88,6 +89,25 @@ impl App {
             failures: stats.failed,
             queued: stats.queued as u64,
         }
+    }
+}
+
+/// What is about to be recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    made: Map<String, Value>,
+    told: Map<String, Value>,
+}
+
+impl Entry {
+    /// Something of ours: a time, an id, a verdict.
+    pub(crate) fn made(&mut self, name: &str, value: impl Into<Value>) {
+        self.made.insert(name.to_owned(), value.into());
+    }
+
+    /// Something that a caller said, to be searched for secrets.
+    pub(crate) fn told(&mut self, name: &str, value: impl Into<Value>) {
+        self.told.insert(name.to_owned(), value.into());
     }
 }
 

@@ -14,7 +14,7 @@ use portcullis_core::pack::diagnostic::suggestion;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::{App, now};
+use crate::app::{App, Entry, now};
 use crate::auth::AgentId;
 use crate::jsonrpc::{Body, Call, FieldError, Id, Item, Response, RpcError};
 use crate::method::Method;
@@ -271,12 +271,9 @@ async fn announce_intent(
     tell(caller, &verdict);
     let agent = app.settings.agent.name.clone();
     let answer = IntentAnswer::new(verdict, correlation_id, received_at, agent);
-    entry.insert(
-        "correlation_id".to_owned(),
-        answer.correlation_id.as_str().into(),
-    );
-    entry.insert("context".to_owned(), context.into());
-    entry.insert("metadata".to_owned(), action.context().clone().into());
+    entry.told("correlation_id", answer.correlation_id.as_str());
+    entry.told("context", context);
+    entry.told("metadata", action.context().clone());
     record(app, &entry).await?;
     Ok(answer)
 }
@@ -336,7 +333,7 @@ fn judge(guardrails: &Arc<Guardrails>, action: &ProposedAction) -> Result<Verdic
     })
 }
 
-async fn record(app: &App, entry: &Map<String, Value>) -> Result<(), RpcError> {
+async fn record(app: &App, entry: &Entry) -> Result<(), RpcError> {
     let recorded = app.record(entry).await;
     recorded
         .map(|_| ())
@@ -351,35 +348,34 @@ fn entry(
     action: &ProposedAction,
     verdict: &Verdict,
     guardrails: &Guardrails,
-) -> Map<String, Value> {
+) -> Entry {
     let ids = |violations: &[Violation]| -> Value {
         violations
             .iter()
             .map(|violation| violation.guardrail_id.as_str())
             .collect()
     };
-    let mut entry = Map::new();
-    let mut add = |key: &str, value: Value| entry.insert(key.to_owned(), value);
-    add("timestamp", timestamp.into());
-    add("event", event.into());
-    add("requesting_agent", caller.agent.as_str().into());
-    add("action", action.description().into());
-    add("category", action.category().into());
-    add("stakes", action.stakes().as_str().into());
-    add("confidence", action.confidence().into());
-    add("allowed", verdict.allowed.into());
-    add("violations", ids(&verdict.violations));
-    add("warnings", ids(&verdict.warnings));
+    let mut entry = Entry::default();
+    entry.made("timestamp", timestamp);
+    entry.made("event", event);
+    entry.made("requesting_agent", caller.agent.as_str());
+    entry.told("action", action.description());
+    entry.told("category", action.category());
+    entry.made("stakes", action.stakes().as_str());
+    entry.made("confidence", action.confidence());
+    entry.made("allowed", verdict.allowed);
+    entry.made("violations", ids(&verdict.violations));
+    entry.made("warnings", ids(&verdict.warnings));
     if !verdict.logged.is_empty() {
-        add("logged", verdict.logged.clone().into());
+        entry.made("logged", verdict.logged.clone());
     }
-    add("evaluated", verdict.evaluated.into());
+    entry.made("evaluated", verdict.evaluated);
     if let Some(claimed) = &action.agent().claimed
         && claimed != caller.agent.as_str()
     {
-        add("claimed_agent", claimed.as_str().into());
+        entry.told("claimed_agent", claimed.as_str());
     }
-    add("policy_digest", guardrails.digest().into());
-    add("request_id", caller.request_id.into());
+    entry.made("policy_digest", guardrails.digest());
+    entry.told("request_id", caller.request_id);
     entry
 }

@@ -1,9 +1,8 @@
 //! `POST /v1/guard/evaluate`: one step of a run, judged and recorded.
 
 use portcullis_core::{Evaluation, Event, Step, canonical};
-use serde_json::{Map, Value};
 
-use crate::app::{App, RecordError, now};
+use crate::app::{App, Entry, RecordError, now};
 use crate::cstp::Caller;
 
 /// Larger steps are judged where they cannot hold up the rest.
@@ -60,26 +59,25 @@ fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
 }
 
 /// What was decided and on what, by digest: the text itself may be just what must not be kept.
-fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Map<String, Value> {
+fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Entry {
     let decision = &evaluation.decision;
-    let mut entry = Map::new();
-    let mut add = |key: &str, value: Value| entry.insert(key.to_owned(), value);
-    add("timestamp", now().into());
-    add("event", "guard_evaluation".into());
-    add("requesting_agent", caller.agent.as_str().into());
-    add("run_id", event.run_id.as_str().into());
-    add("event_type", event.event_type.as_str().into());
+    let mut entry = Entry::default();
+    entry.made("timestamp", now());
+    entry.made("event", "guard_evaluation");
+    entry.made("requesting_agent", caller.agent.as_str());
+    entry.told("run_id", event.run_id.as_str());
+    entry.told("event_type", event.event_type.as_str());
     if let Some(tool) = &event.tool_name {
-        add("tool_name", tool.as_str().into());
+        entry.told("tool_name", tool.as_str());
     }
-    add("decision", decision.action.as_str().into());
-    add("rule_id", decision.rule_id.as_str().into());
-    add("decision_id", decision.decision_id.to_string().into());
-    add("enforced", evaluation.enforced.into());
-    add("policy_digest", evaluation.policy.digest.as_str().into());
+    entry.made("decision", decision.action.as_str());
+    entry.made("rule_id", decision.rule_id.as_str());
+    entry.made("decision_id", decision.decision_id.to_string());
+    entry.made("enforced", evaluation.enforced);
+    entry.made("policy_digest", evaluation.policy.digest.as_str());
     if let Ok(digest) = canonical::digest(event) {
-        add("event_digest", digest.into());
+        entry.made("event_digest", digest);
     }
-    add("request_id", caller.request_id.into());
+    entry.told("request_id", caller.request_id);
     entry
 }

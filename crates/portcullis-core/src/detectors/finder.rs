@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::signs::{self, Sign};
 use super::{Entry, FAMILIES, Kind, Meaning};
 use crate::decision::Severity;
@@ -62,6 +64,8 @@ pub struct Finding<'f> {
 pub struct Finder {
     scanner: Scanner,
     known: Vec<Known>,
+    /// Which entries have a pattern, by its number.
+    by_pattern: Vec<SmallVec<[usize; 1]>>,
 }
 
 #[derive(Debug)]
@@ -102,9 +106,15 @@ impl Finder {
                 });
             }
         }
+        let scanner = builder.build();
+        let mut by_pattern = vec![SmallVec::new(); scanner.len()];
+        for (index, known) in known.iter().enumerate() {
+            by_pattern[known.pattern.index()].push(index);
+        }
         Ok(Self {
-            scanner: builder.build(),
+            scanner,
             known,
+            by_pattern,
         })
     }
 
@@ -145,8 +155,7 @@ impl Finder {
     /// one that is in the second alone.
     pub(crate) fn may_find(&self, text: &str) -> bool {
         let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
-        let known = self.known.iter().map(|known| known.pattern);
-        known.filter(|id| candidates.contains(*id)).any(|id| {
+        candidates.iter().any(|id| {
             let mut matched = false;
             let all = 0..text.len();
             self.scanner
@@ -158,10 +167,14 @@ impl Finder {
     fn hits(&self, text: &str) -> Vec<Hit> {
         let (mut hits, mut signs) = (Vec::new(), Vec::new());
         let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
-        for (index, known) in self.known.iter().enumerate() {
-            if !candidates.contains(known.pattern) {
-                continue;
-            }
+        let may_match = candidates
+            .iter()
+            .flat_map(|id| &self.by_pattern[id.index()]);
+        let mut may_match: SmallVec<[usize; 16]> = may_match.copied().collect();
+        // In the order of the families.
+        may_match.sort_unstable();
+        for index in may_match {
+            let known = &self.known[index];
             let all = 0..text.len();
             let scanner = &self.scanner;
             scanner.find_all(known.pattern, text, &candidates, all, |range| {

@@ -33,6 +33,12 @@ pub enum BodyError {
         /// The member.
         name: &'static str,
     },
+    /// A member is told and made up at once.
+    #[error("`{name}` is there twice: as something told, and as something made up")]
+    Twice {
+        /// The member.
+        name: String,
+    },
     /// Values lie too deep in each other to be read back.
     #[error("more than {limit} arrays and objects lie in each other: log a flatter value")]
     TooDeep {
@@ -53,25 +59,49 @@ impl Body {
     /// RFC 8785 knows no numbers but doubles. So that none is quietly rounded, an integer beyond 2^53 - 1 is
     /// written as a string of its digits, as RFC 7493 advises.
     pub fn new(members: &Map<String, Value>, redactor: &Redactor) -> Result<Self, BodyError> {
-        if let Some(&name) = RESERVED.iter().find(|name| members.contains_key(**name)) {
+        Self::of(&Map::new(), members, redactor)
+    }
+
+    /// [`new`](Self::new) of two kinds of members: those that whoever writes the entry made up itself, such as
+    /// times and ids, and those that somebody told it. Only the latter can hold a secret, so only they are
+    /// searched.
+    pub fn of(
+        made: &Map<String, Value>,
+        told: &Map<String, Value>,
+        redactor: &Redactor,
+    ) -> Result<Self, BodyError> {
+        let is_member = |name: &str| made.contains_key(name) || told.contains_key(name);
+        if let Some(&name) = RESERVED.iter().find(|name| is_member(name)) {
             return Err(BodyError::Reserved { name });
         }
+        if let Some(name) = told.keys().find(|name| made.contains_key(*name)) {
+            let name = name.clone();
+            return Err(BodyError::Twice { name });
+        }
         let none = Redactor::none();
+        let redactor = if redactor.may_find(told) {
+            redactor
+        } else {
+            &none
+        };
         let mut writer = Writer {
-            redactor: if redactor.may_find(members) {
-                redactor
-            } else {
-                &none
-            },
+            redactor,
             out: Vec::with_capacity(512),
         };
+        let told = writer.in_order(told).into_iter();
+        let told = told.map(|(name, value)| (name, value, redactor));
+        let made = made.iter();
+        let made = made.map(|(name, value)| (Cow::from(name), value, &none));
+        let mut members: SmallVec<[_; 24]> = told.chain(made).collect();
+        members.sort_unstable_by(|(a, ..), (b, ..)| compare_names(a, b));
         let mut splits = [0; 3];
         let mut passed = 0;
-        for (name, value) in &writer.in_order(members) {
+        for (name, value, redactor) in &members {
             while passed < RESERVED.len() && compare_names(RESERVED[passed], name).is_lt() {
                 splits[passed] = writer.out.len();
                 passed += 1;
             }
+            writer.redactor = redactor;
             writer.member(name, value, 1)?;
             writer.out.push(b',');
         }
@@ -285,5 +315,25 @@ mod tests {
             let canonical = |members| serde_json_canonicalizer::to_string(members).unwrap();
             prop_assert_eq!(canonical(&read), canonical(&members));
         }
+    }
+
+    #[test]
+    fn only_what_was_told_is_searched() {
+        let redactor = Redactor::new().unwrap();
+        let key = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+        let object = |value: Value| value.as_object().unwrap().clone();
+        let made = object(json!({"timestamp": "now", "zone": key}));
+        let told = object(json!({"action": key, "token": {"a": [key]}}));
+        let body = Body::of(&made, &told, &redactor).unwrap();
+        let shown = format!("{body:?}");
+        assert_eq!(shown.matches(key).count(), 1, "{shown}");
+        let mut all = made.clone();
+        all.extend(told.clone());
+        let none = Redactor::none();
+        assert_eq!(Body::of(&made, &told, &none), Body::new(&all, &none));
+        assert!(matches!(
+            Body::of(&made, &made, &none),
+            Err(BodyError::Twice { name }) if name == "timestamp"
+        ));
     }
 }

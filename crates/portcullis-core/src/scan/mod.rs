@@ -162,6 +162,13 @@ fn named_bit(event_type: &EventType) -> Option<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PatternId(u16);
 
+impl PatternId {
+    /// Its number: patterns are numbered as they are added, from 0.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// Collects patterns, then becomes a [`Scanner`].
 #[derive(Debug, Default)]
 pub struct ScannerBuilder {
