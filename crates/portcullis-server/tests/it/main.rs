@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod acceptance;
 #[cfg(test)]
+mod dashboard;
+#[cfg(test)]
 mod harness;
