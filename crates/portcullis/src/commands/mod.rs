@@ -37,7 +37,7 @@ fn load(path: Option<&Path>, env: Option<&str>) -> Result<Loaded, Failure> {
 /// A runtime for one thread: commands judge one event at a time.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .map_err(|error| Failure::Unavailable(anyhow::Error::from(error).context("cannot start")))
 }
