@@ -31,3 +31,8 @@ pub use http::OPENAPI;
 pub use method::Method;
 pub use serve::{Server, StartError};
 pub use tls::TlsError;
+
+/// The Rust of the server's guide compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/server.md")]
+struct Guide;
