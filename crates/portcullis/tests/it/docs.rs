@@ -72,3 +72,42 @@ fn the_echo_lines_of_the_documentation_are_steps() {
         }
     }
 }
+
+/// The example has every key, and so has the guide's table.
+#[test]
+fn the_servers_configurations_load_and_their_keys_are_explained() {
+    let variable = |name: &str| {
+        let known = name.starts_with("CSTP_TOKEN_");
+        known.then(|| format!("a-token-for-{name}"))
+    };
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let load = |file: &str, text: &str| {
+        let loaded = portcullis_server::config::load(file, text, &variable);
+        loaded.map_err(|report| report.to_string()).unwrap()
+    };
+    let example = read("examples/server.yaml");
+    let guide = read("docs/server.md");
+    let settings = load("examples/server.yaml", &example);
+    assert_eq!(settings.auth.tokens.len(), 2);
+    let in_guide: Vec<_> = blocks("docs/server.md", "yaml")
+        .into_iter()
+        .filter(|block| block.starts_with("server:"))
+        .collect();
+    assert_eq!(in_guide.len(), 1);
+    load("docs/server.md", &in_guide[0]);
+    for line in example.lines() {
+        // Some keys are there as comments, because their values would not suit everybody.
+        let line = line.trim_start_matches(['#', ' ', '-']);
+        if let Some((key, _)) = line.split_once(':')
+            && key
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        {
+            assert!(guide.contains(key), "{key}");
+        }
+    }
+    let guardrails = root().join("examples/guardrails");
+    let guardrails = guardrails.to_str().unwrap();
+    let done = run(&["guardrail", "lint", "--deny-warnings", guardrails], "");
+    assert_eq!(done.code(), 0, "{}", done.out());
+}
