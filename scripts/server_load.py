@@ -71,6 +71,8 @@ def ask(port, method="POST", path="/cstp", body=CHECK, token=TOKEN):
 class Server:
     """A program that serves, from its start until it is told to stop."""
 
+    syncs = False
+
     def __init__(self, name, command, port, environment=None, logs=None):
         self.name, self.port = name, port
         self.log = open(pathlib.Path(logs) / f"{port}.log", "wb")
@@ -135,7 +137,7 @@ def portcullis(name, folder, durability, guardrails=None):
     file.write_text(json.dumps(config))  # JSON is YAML
     command = [PORTCULLIS, "serve", "--config", str(file), "--log", "warn"]
     server = Server(name, command, port, {"BENCH_TOKEN": TOKEN}, folder)
-    server.folder = folder
+    server.folder, server.syncs = folder, durability == "fsync"
     return server
 
 
@@ -162,6 +164,7 @@ def rpc(body, token=TOKEN):
 
 def fsync_ms(folder, rounds=200):
     """How long the disk takes for one entry alone, with the system call that the log uses, each time."""
+    os.sync()
     path = pathlib.Path(folder) / "fsync"
     entry, times = b"x" * 600, []
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -203,17 +206,20 @@ class Load:
 
     def __init__(self, folder, seconds, rounds):
         self.folder, self.seconds, self.rounds = folder, seconds, rounds
-        self.fsyncs = []
 
     def measure(self, servers, connections):
         runs = {server.name: [] for server in servers}
         for _ in range(self.rounds):
-            self.fsyncs += fsync_ms(self.folder)
             for server in servers:
                 print(f"{server.name}, {connections} connections", file=sys.stderr)
                 ours = hasattr(server, "folder")
                 before = server.answered() if ours else None
+                # The disk alone, before and after, and without what the others have left to write.
+                syncs = fsync_ms(self.folder) if server.syncs else [0.0]
                 run = wrk(server.port, [rpc(CHECK)], self.folder, self.seconds, connections)
+                syncs += fsync_ms(self.folder) if server.syncs else []
+                run["fsync_ms"] = statistics.median(syncs)
+                run["quick_fsync_ms"] = sorted(syncs)[len(syncs) // 10]
                 if run["broken"] or run["refused"]:
                     sys.exit(f"{server.name}: {run}")
                 if ours:
@@ -223,7 +229,7 @@ class Load:
                         sys.exit(f"{server.name}: {run['requests']} requests, but {before} and then {after}")
                 runs[server.name].append(run)
         middle = lambda name, key: statistics.median(run[key] for run in runs[name])
-        keys = ("per_second", "p50_us", "p99_us")
+        keys = ("per_second", "p50_us", "p99_us", "fsync_ms", "quick_fsync_ms")
         return {name: {key: middle(name, key) for key in keys} for name in runs}
 
 
@@ -271,11 +277,10 @@ def bench(args, folder):
     finally:
         for server in servers:
             server.stop()
-    report(loaded, alone, idle, starting, load.fsyncs)
+    report(loaded, alone, idle, starting)
 
 
-def report(loaded, alone, idle, starting, fsyncs):
-    sync = statistics.median(fsyncs)
+def report(loaded, alone, idle, starting):
     python, echo = loaded["Python reference"]["per_second"], loaded["bare axum echo"]["per_second"]
     print(f"checkGuardrails, {CONNECTIONS} connections\n")
     print("| server | req/s | p50 | p99 | to Python | to echo |\n|---|---|---|---|---|---|")
@@ -289,6 +294,7 @@ def report(loaded, alone, idle, starting, fsyncs):
 
     by_os, by_sync = "ours, `durability: os`", "ours, `durability: fsync`"
     few, many = "ours, 10 guardrails", "ours, 1,000 guardrails"
+    sync = loaded[by_sync]["fsync_ms"]
     limit = CONNECTIONS / (sync / 1000)
     goals = [
         ("`os` to the Python reference", "≥ 50×", f"{loaded[by_os]['per_second'] / python:.1f}×"),
@@ -302,7 +308,7 @@ def report(loaded, alone, idle, starting, fsyncs):
         (
             "1 connection, `fsync`, p50 beyond the write",
             "≤ 0.1 ms",
-            f"{alone[by_sync]['p50_us'] / 1000 - sync:.3f} ms",
+            f"{alone[by_sync]['p50_us'] / 1000 - alone[by_sync]['fsync_ms']:.3f} ms",
         ),
         ("resident memory, idle", "≤ 30 MB", f"{idle[by_sync]:.1f} MiB (Python {idle['Python reference']:.1f})"),
         ("start to first answer", "≤ 100 ms", f"{starting['ours']:.0f} ms (Python {starting['python']:.0f})"),
@@ -320,8 +326,9 @@ def report(loaded, alone, idle, starting, fsyncs):
     print("\n| | goal | measured |\n|---|---|---|")
     for row in goals:
         print("| " + " | ".join(row) + " |")
-    mean, worst = statistics.mean(fsyncs), max(fsyncs)
-    print(f"\nfsync of one entry alone: median {sync:.2f} ms, mean {mean:.2f} ms, at most {worst:.1f} ms.")
+    quick = loaded[by_sync]["quick_fsync_ms"]
+    print(f"\nfsync of one entry alone: median {sync:.2f} ms, the quickest tenth within {quick:.2f} ms.")
+    print("Where the two are far apart, the processor was busy elsewhere, and the limit above is too low.")
 
 
 def soak_calls():
