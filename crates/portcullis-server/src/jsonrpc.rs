@@ -96,6 +96,11 @@ pub fn parse(bytes: &[u8], max_batch: usize) -> Body<'_> {
 }
 
 fn call(text: &str) -> Item<'_> {
+    // serde would read a list as the members in their order, too.
+    if text.trim_ascii_start().starts_with('[') {
+        let error = "a call is an object".to_owned();
+        return Err((Id::NULL, RpcError::InvalidRequest(error)));
+    }
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
         let error = match error.classify() {
             Category::Data => RpcError::InvalidRequest(error.to_string()),
@@ -380,6 +385,7 @@ mod tests {
             ("[]", &["null -32600"]),
             ("[1", &["null -32700"]),
             ("[1,{},[]]", &["null -32600", "null -32600", "null -32600"]),
+            (r#"[["2.0",1,"m",{}],[5]]"#, &["null -32600", "null -32600"]),
             ("[1,1,1,1]", &["null -32600"]),
             (
                 r#"[{"jsonrpc":"2.0","method":"m","id":1},{"jsonrpc":"2.0","method":"n"},{"id":2}]"#,
