@@ -3,6 +3,7 @@
 //! Text options with their places → validated [`Settings`]. Unknown keys, wrong types, unset variables
 //! and tokens that could never authenticate are reported together, each with its line.
 
+mod cover;
 mod read;
 mod variables;
 
@@ -207,26 +208,8 @@ pub fn load(
         Some(settings) if !diagnostics.has_errors() => Ok(settings),
         _ => Err(Box::new(Report {
             file: file.to_owned(),
-            text: without_tokens(text),
+            text: cover::cover(text),
             diagnostics,
         })),
     }
-}
-
-/// The text with tokens that are written out in it covered, in place: a report quotes the lines it is
-/// about, and ends up in logs.
-fn without_tokens(text: &str) -> String {
-    let mut covered = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        match line.split_once("token:") {
-            Some((before, value)) if !value.contains("${") => {
-                covered.push_str(before);
-                covered.push_str("token:");
-                let cover = |c: char| if c.is_whitespace() { c } else { '*' };
-                covered.extend(value.chars().map(cover));
-            }
-            _ => covered.push_str(line),
-        }
-    }
-    covered
 }

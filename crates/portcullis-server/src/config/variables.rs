@@ -81,7 +81,8 @@ fn fill(
     Some(filled)
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a variable can be called this.
+pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
