@@ -71,11 +71,10 @@ impl App {
         self.redactor.get_or_try_init(build).await
     }
 
-    /// Waits until events can be judged.
-    pub(crate) async fn policy_in_force(&self) {
+    /// Waits until events can be judged. False if they never can be.
+    pub(crate) async fn policy_in_force(&self) -> bool {
         let mut ready = self.policy_ready.clone();
-        // An error means that the server is going down; the request goes with it.
-        let _ = ready.wait_for(|ready| *ready).await;
+        ready.wait_for(|ready| *ready).await.is_ok()
     }
 
     pub(crate) fn uptime(&self) -> Duration {

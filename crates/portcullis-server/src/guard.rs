@@ -19,6 +19,9 @@ pub(crate) enum EvaluateError {
         /// What is wrong with it.
         message: String,
     },
+    /// There is nothing to judge by.
+    #[error("the policy could not be loaded: see the server's log")]
+    NoPolicy,
     /// The verdict could not be recorded, so it does not count.
     #[error(transparent)]
     NotRecorded(#[from] RecordError),
@@ -31,7 +34,9 @@ pub(crate) async fn evaluate(
     bytes: &[u8],
 ) -> Result<Evaluation, EvaluateError> {
     let Step { mut context, event } = parse(bytes)?;
-    app.policy_in_force().await;
+    if !app.policy_in_force().await {
+        return Err(EvaluateError::NoPolicy);
+    }
     let evaluation = if bytes.len() > LARGE {
         let runtime = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| runtime.block_on(app.gateway.evaluate(&mut context, &event)))
@@ -43,6 +48,13 @@ pub(crate) async fn evaluate(
 }
 
 fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
+    // serde would read a list as the members in their order, too.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(EvaluateError::Invalid {
+            field: None,
+            message: "expected an object with `event` and `context`, found a list".to_owned(),
+        });
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let step: Step = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();

@@ -171,7 +171,7 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
             let body = json!({"error": {"field": field, "message": message}});
             json(StatusCode::BAD_REQUEST, &body)
         }
-        Err(error @ EvaluateError::NotRecorded(_)) => {
+        Err(error @ (EvaluateError::NoPolicy | EvaluateError::NotRecorded(_))) => {
             problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
         }
     }

@@ -403,7 +403,7 @@ impl Background {
                     if let Err(error) = runtime.block_on(watched.app.redactor()) {
                         tracing::error!(%error, "secrets cannot be kept out of the evidence");
                     }
-                    watched.run(&ready, &stopped);
+                    watched.run(ready, &stopped);
                 }
             })
             .map_err(StartError::Thread)?;
@@ -425,11 +425,12 @@ struct Watched {
 }
 
 impl Watched {
-    fn run(mut self, ready: &watch::Sender<bool>, stopped: &mpsc::Receiver<()>) {
-        if self.app.gateway.policy().is_absent() {
-            self.load_built_in();
+    fn run(mut self, ready: watch::Sender<bool>, stopped: &mpsc::Receiver<()>) {
+        // Without a policy events wait, and are told so once nobody can say `ready` any more.
+        if !self.app.gateway.policy().is_absent() || self.load_built_in() {
+            ready.send_replace(true);
         }
-        ready.send_replace(true);
+        drop(ready);
         let interval = self.app.settings.policy.reload_interval;
         while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
             self.look_at_pack();
@@ -441,12 +442,15 @@ impl Watched {
     /// Tries a log that failed, so that it is found to be well again though nobody calls: whoever asks
     /// `/ready` first does not.
     fn look_at_disk(&self) {
-        if self.app.evidence.stats().last_error.is_none() {
+        let stats = self.app.evidence.stats();
+        if stats.last_error.is_none() {
             return;
         }
         let mut entry = Map::new();
         entry.insert("timestamp".to_owned(), now().into());
         entry.insert("event".to_owned(), "evidence_resumed".into());
+        // Those that are missing: whoever sent them was told so.
+        entry.insert("failed".to_owned(), stats.failed.into());
         let written = Body::new(&entry, &Redactor::none())
             .map_err(|error| error.to_string())
             .and_then(|body| {
@@ -459,10 +463,16 @@ impl Watched {
         }
     }
 
-    fn load_built_in(&self) {
+    fn load_built_in(&self) -> bool {
         match pack::load_default() {
-            Ok(loaded) => self.app.gateway.replace_policy(loaded.policy),
-            Err(report) => tracing::error!("the built-in policy does not load:\n{report}"),
+            Ok(loaded) => {
+                self.app.gateway.replace_policy(loaded.policy);
+                true
+            }
+            Err(report) => {
+                tracing::error!("the built-in policy does not load:\n{report}");
+                false
+            }
         }
     }
 
