@@ -102,7 +102,8 @@ impl RequestId {
 /// The first thing a request meets: its id, its span, and a no while too many others are inside.
 async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = RequestId::of(request.headers());
-    let span = tracing::debug_span!(
+    // At this level, so that whatever is logged about a request carries its id.
+    let span = tracing::error_span!(
         "request",
         otel.kind = "server",
         request_id = &*id.0,
