@@ -274,6 +274,8 @@ impl Acceptor {
             .timer(TokioTimer::new())
             .header_read_timeout(self.patience)
             .pipeline_flush(true)
+            // A client that has sent everything may say so, and still wants its answer.
+            .half_close(true)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
