@@ -1,9 +1,8 @@
 //! A real server on a real port, and ways to talk to it.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portcullis_server::Server;
 use portcullis_server::auth::Token;
@@ -13,8 +12,13 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::wire::PATIENCE;
+
 pub(crate) const EMERSON: &str = "token-of-emerson-0001";
 pub(crate) const CLAUDE: &str = "token-of-claude-ops-0002";
+
+/// A policy for tests that are about something else: the built-in one takes seconds to compile unoptimised.
+const PACK: &str = "policy_pack: small\nversion: '1'\nsync_rules:\n  - id: tool-allowlist\n    config: {denied_tools: [admin.execute]}\n";
 
 /// A server that runs until it is dropped or stopped.
 pub(crate) struct Running {
@@ -32,6 +36,9 @@ pub(crate) fn settings(data: &Path) -> Settings {
     settings.server.port = 0;
     settings.agent.name = "cognition-engines".to_owned();
     settings.evidence.directory = data.join("evidence");
+    let pack = data.join("pack.yaml");
+    std::fs::write(&pack, PACK).unwrap();
+    settings.policy.pack = Some(pack);
     for (agent, token) in [("emerson", EMERSON), ("claude-ops", CLAUDE)] {
         let token = Token::parse(token).unwrap();
         settings.auth.tokens.add(agent, &token).unwrap();
@@ -43,6 +50,11 @@ impl Running {
     /// With the defaults.
     pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
+    }
+
+    /// With the built-in policy.
+    pub(crate) async fn with_built_in_policy() -> Self {
+        Self::with(|settings| settings.policy.pack = None).await
     }
 
     /// With settings that a test changes.
@@ -73,7 +85,12 @@ impl Running {
 
     /// Stops it and says whether everything was finished, with its folder.
     pub(crate) async fn stop(mut self) -> (bool, TempDir) {
-        let _ = self.stop.take().unwrap().send(());
+        self.begin_stop();
+        self.stopped().await
+    }
+
+    /// Waits for the end of a server that was asked to stop.
+    pub(crate) async fn stopped(mut self) -> (bool, TempDir) {
         let finished = self.done.take().unwrap().await.unwrap();
         (finished, self.data)
     }
@@ -142,17 +159,21 @@ impl Running {
         evidence_in(self.data())
     }
 
-    /// Raw bytes over a connection of their own, and whatever comes back until it is closed or quiet.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .unwrap();
-        // A server that has read enough may close before it has read everything.
-        let _ = stream.write_all(bytes);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
+    /// A page of the metrics.
+    pub(crate) async fn metrics(&self) -> String {
+        let response = self.get_as_emerson("/metrics").await;
+        assert_eq!(response.status(), 200);
+        response.text().await.unwrap()
+    }
+
+    /// The value of a metric with its labels, as it is written; 0 while it is not there.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let page = self.metrics().await;
+        let value = page.lines().find_map(|line| {
+            let value = line.strip_prefix(name)?.strip_prefix(' ')?;
+            Some(value.parse().unwrap())
+        });
+        value.unwrap_or_default()
     }
 }
 
@@ -175,4 +196,13 @@ pub(crate) fn evidence_in(data: &Path) -> Vec<Value> {
             lines
         })
         .collect()
+}
+
+/// Asks again until the answer is yes.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so().await {
+        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -3,6 +3,30 @@
 #[cfg(test)]
 mod acceptance;
 #[cfg(test)]
+mod auth;
+#[cfg(test)]
+mod config;
+#[cfg(test)]
 mod dashboard;
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
+mod guard;
+#[cfg(test)]
 mod harness;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod observability;
+#[cfg(test)]
+mod openapi;
+#[cfg(test)]
+mod reload;
+#[cfg(test)]
+mod rpc;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod transport;
+#[cfg(test)]
+mod wire;

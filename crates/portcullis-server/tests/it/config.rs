@@ -1,0 +1,327 @@
+//! F001's configuration file, and what is said about one that is wrong (C5).
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use portcullis_server::Method;
+use portcullis_server::config::{self, Settings};
+use portcullis_server::limit::Quota;
+use proptest::prelude::*;
+
+/// As F001 prints it.
+const F001: &str = r#"# config/server.yaml
+server:
+  host: "0.0.0.0"
+  port: 8100
+  cors_origins: ["*"]
+
+agent:
+  name: "cognition-engines"
+  version: "0.7.0"
+  url: "https://agent.example.com"
+
+auth:
+  enabled: true
+  tokens:
+    - agent: "emerson"
+      token: "${CSTP_TOKEN_EMERSON}"
+    - agent: "claude-ops"
+      token: "${CSTP_TOKEN_CLAUDE}"
+"#;
+
+/// What must not be in any message.
+const SECRET: &str = "S3CR3T-0123456789";
+const SHORT_SECRET: &str = "S3CR3T-0";
+
+fn variable(name: &str) -> Option<String> {
+    match name {
+        "CSTP_TOKEN_EMERSON" => Some(format!("{SECRET}-emerson")),
+        "CSTP_TOKEN_CLAUDE" => Some(format!("{SECRET}-claude")),
+        "SHORT" => Some(SHORT_SECRET.to_owned()),
+        "EMPTY" => Some(String::new()),
+        "SECRET" => Some(SECRET.to_owned()),
+        _ => None,
+    }
+}
+
+fn load(text: &str) -> Result<Settings, String> {
+    config::load("server.yaml", text, &variable).map_err(|report| report.to_string())
+}
+
+#[test]
+fn f001s_file_loads_as_it_is_printed() {
+    let settings = load(F001).unwrap();
+    assert_eq!(settings.server.host.to_string(), "0.0.0.0");
+    assert_eq!(settings.server.port, 8100);
+    assert_eq!(settings.server.cors_origins, ["*"]);
+    assert_eq!(settings.agent.name, "cognition-engines");
+    assert_eq!(settings.agent.version, "0.7.0");
+    assert_eq!(
+        settings.agent.url.as_deref(),
+        Some("https://agent.example.com")
+    );
+    assert!(settings.auth.enabled);
+    assert_eq!(settings.auth.tokens.len(), 2);
+    for (agent, end) in [("emerson", "emerson"), ("claude-ops", "claude")] {
+        let header = format!("Bearer {SECRET}-{end}");
+        let found = settings.auth.tokens.authenticate(Some(header.as_bytes()));
+        assert_eq!(found.unwrap().as_str(), agent);
+    }
+}
+
+#[test]
+fn everything_that_is_left_out_has_its_default() {
+    let defaults = format!("{:?}", Settings::default());
+    for text in ["", "# nothing\n", "{}", "server: {}\nagent: {}\n", "---\n"] {
+        assert_eq!(format!("{:?}", load(text).unwrap()), defaults, "{text:?}");
+    }
+    let settings = Settings::default();
+    assert_eq!(settings.server.port, 8100);
+    assert!(settings.server.host.is_loopback());
+    assert!(settings.server.cors_origins.is_empty());
+}
+
+#[test]
+fn every_key_reaches_its_setting() {
+    let settings = load(
+        "server: {host: localhost, port: 0, max_body_bytes: 1, max_batch: 2, max_connections: 3, max_requests: 4,
+                  read_timeout_seconds: 0.5, shutdown_timeout_seconds: 6, tls: {certificate: c.pem, key: k.pem}}
+policy: {pack: p.yaml, env: dev, guardrails: g, reload_interval_seconds: 7, allow_none: true}
+rate_limits: {enabled: false, default: {per_minute: 8, burst: 9}, methods: {cstp.listGuardrails: {per_minute: 10}}}
+evidence: {directory: e, durability: os, segment_bytes: 11, checkpoint_every: 12, signing_key: s.key}
+telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
+",
+    )
+    .unwrap();
+    let server = &settings.server;
+    assert_eq!((server.max_body_bytes, server.max_batch), (1, 2));
+    assert_eq!((server.max_connections, server.max_requests), (3, 4));
+    assert_eq!(server.read_timeout, Duration::from_millis(500));
+    assert_eq!(server.shutdown_timeout, Duration::from_secs(6));
+    assert_eq!(server.tls.as_ref().unwrap().key.to_str(), Some("k.pem"));
+    let limits = &settings.rate_limits;
+    assert_eq!(
+        limits.default,
+        Quota {
+            per_minute: 8,
+            burst: 9
+        }
+    );
+    assert_eq!(
+        limits.methods[&Method::ListGuardrails],
+        Quota {
+            per_minute: 10,
+            burst: 9
+        }
+    );
+    assert!(!limits.enabled && settings.policy.allow_none);
+    assert_eq!(settings.policy.env.as_deref(), Some("dev"));
+    assert_eq!(settings.policy.reload_interval, Duration::from_secs(7));
+    assert_eq!(
+        (
+            settings.evidence.segment_bytes,
+            settings.evidence.checkpoint_every
+        ),
+        (11, 12)
+    );
+    assert_eq!(
+        settings.telemetry.otlp_endpoint.as_deref(),
+        Some("http://localhost:4318")
+    );
+}
+
+fn with_tokens(tokens: &str) -> String {
+    format!("auth:\n  tokens:\n{tokens}")
+}
+
+/// Files that are wrong, each in its own way.
+fn wrong() -> Vec<(&'static str, String)> {
+    let file = |text: &str| text.to_owned();
+    vec![
+        (
+            "an unset variable",
+            F001.replace("CSTP_TOKEN_CLAUDE", "CSTP_TOKEN_CLAUDIA"),
+        ),
+        (
+            "a variable that is not closed",
+            F001.replace("CLAUDE}", "CLAUDE"),
+        ),
+        ("an unknown section", format!("{F001}limits: {{}}\n")),
+        (
+            "an unknown key",
+            F001.replace("cors_origins", "cors_orgins"),
+        ),
+        (
+            "a wrong type",
+            F001.replace("enabled: true", "enabled: \"yes\""),
+        ),
+        ("a section of a wrong type", file("server: 8100\n")),
+        (
+            "an empty token",
+            with_tokens("    - {agent: a, token: \"\"}\n"),
+        ),
+        (
+            "an empty token from a variable",
+            with_tokens("    - {agent: a, token: \"${EMPTY}\"}\n"),
+        ),
+        (
+            "a short token",
+            with_tokens(&format!("    - agent: a\n      token: {SHORT_SECRET}\n")),
+        ),
+        (
+            "a short token from a variable",
+            with_tokens("    - {agent: a, token: \"${SHORT}\"}\n"),
+        ),
+        (
+            "a shared token",
+            with_tokens(&format!(
+                "    - {{agent: a, token: {SECRET}}}\n    - {{agent: b, token: {SECRET}}}\n"
+            )),
+        ),
+        (
+            "a token of nobody",
+            with_tokens(&format!("    - token: {SECRET}\n")),
+        ),
+        (
+            "a token with blanks",
+            with_tokens(&format!(
+                "    - {{agent: a, token: \"{SECRET} {SECRET}\"}}\n"
+            )),
+        ),
+        ("no tokens", file("auth: {tokens: []}\n")),
+        ("a bad port", file("server: {port: 65536}\n")),
+        ("a port that is text", file("server: {port: \"8100\"}\n")),
+        ("a bad host", file("server: {host: example.com}\n")),
+        (
+            "a bad origin",
+            file("server: {cors_origins: [console.example.com]}\n"),
+        ),
+        ("a bad url", file("agent: {url: agent.example.com}\n")),
+        (
+            "an unknown method",
+            file("rate_limits: {methods: {cstp.checkGuardrail: {per_minute: 1}}}\n"),
+        ),
+        (
+            "a limit of nothing",
+            file("rate_limits: {default: {per_minute: 0}}\n"),
+        ),
+        (
+            "a time of nothing",
+            file("server: {read_timeout_seconds: 0}\n"),
+        ),
+        (
+            "a durability that is none",
+            file("evidence: {durability: maybe}\n"),
+        ),
+        (
+            "half a certificate",
+            file("server: {tls: {certificate: c.pem}}\n"),
+        ),
+        (
+            "a key that comes twice",
+            file("server:\n  port: 1\n  port: 2\n"),
+        ),
+        ("broken YAML", file("server:\n  port: [1\nagent: x\n")),
+        ("a list", file("- server\n")),
+        (
+            "several mistakes at once",
+            file("server: {prot: 1}\nagent: {name: \"\"}\ntelemetry: {log_format: xml}\n"),
+        ),
+    ]
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let mut all = String::new();
+    for (name, text) in wrong() {
+        let report = load(&text).expect_err(name);
+        assert!(report.contains("server.yaml:"), "{name}: {report}");
+        assert!(!report.contains("S3CR3T"), "{name}: {report}");
+        let _ = writeln!(all, "== {name}\n{report}");
+    }
+    insta::assert_snapshot!(all);
+}
+
+/// Ways to write a token down, right or wrong: none of them brings it into a report.
+#[test]
+fn no_way_of_writing_a_token_brings_it_into_a_report() {
+    let wrong_elsewhere = "server: {prot: 1}\n";
+    for secret in [SECRET, SHORT_SECRET] {
+        for text in [
+            format!("auth:\n  tokens:\n    - agent: a\n      token: {secret}\n      x: 1\n"),
+            format!(
+                "auth:\n  tokens:\n    - agent: a\n      token: '{secret}' # mine\n      token: {secret}\n"
+            ),
+            format!("auth:\n  tokens:\n    - agent: a\n      token:\n        {secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: |\n        {secret}\n"),
+            format!(
+                "auth:\n  tokens:\n    - agent: a\n      token: >-\n        {secret}\n        {secret}\n"
+            ),
+            format!("auth:\n  tokens:\n    - agent: a\n      token : {secret}\n      x: 1\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      ? token\n      : {secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      'token': {secret}\n      x: 1\n"),
+            format!(
+                "{{\"auth\": {{\"tokens\": [{{\"agent\": \"a\", \"token\": \"{secret}\", \"x\": 1}}]}}}}"
+            ),
+            format!(
+                "{{\"auth\": {{\"tokens\": [{{\"agent\": \"a\", \"token\":\n\"{secret}\", \"x\": 1}}]}}}}"
+            ),
+            format!("auth:\n  tokens:\n    - agent: a\n      tokn: {secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      Token: {secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: {secret}${{NONE}}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: {secret} ${{SECRET}}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: [{secret}]\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: {{{secret}: 1}}\n"),
+            format!("auth:\n  tokens:\n    - {secret}\n"),
+            format!("auth:\n  tokens:\n    a: {secret}\n"),
+            format!("auth:\n  tokens: {secret}\n"),
+            format!("auth:\n  token: {secret}\n"),
+            format!("auth: {secret}\n"),
+            format!(
+                "auth:\n  tokens:\n    - agent: a\n      token: &t {secret}\n    - agent: b\n      token: *t\n"
+            ),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: \"{secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: [{secret}\n"),
+            format!("auth:\n  tokens:\n    - agent: a\n\ttoken: {secret}\n"),
+            format!(
+                "auth:\r\n  tokens:\r\n    - agent: a\r\n      token:\r\n        {secret}\r\n      x: 1\r\n"
+            ),
+            format!("auth:\n  tokens:\n    - agent: a\n      token: !!int {secret}\n"),
+        ] {
+            for text in [text.clone(), format!("{wrong_elsewhere}{text}")] {
+                let Err(report) = load(&text) else { continue };
+                assert!(!report.contains(secret), "{text}\n{report}");
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Any text is settings or a report that can be read.
+    #[test]
+    fn loading_is_total(text in "(\\PC|[\\n\\t:{}\\[\\]\"'$&*#-]){0,200}") {
+        if let Err(report) = load(&text) {
+            prop_assert!(!report.is_empty());
+        }
+    }
+
+    /// However the file around it is damaged, a token does not get into a report.
+    #[test]
+    fn a_token_never_gets_into_a_report(
+        secret in "Z[a-zA-Z0-9_-]{11,30}Z",
+        removed in 0_usize..400,
+        length in 0_usize..8,
+        junk in "[\\n :{}\\[\\]\"'#&*|>x-]{0,4}",
+    ) {
+        let mut text: Vec<char> = F001.replace("${CSTP_TOKEN_EMERSON}", &secret).chars().collect();
+        let at = removed.min(text.len());
+        let end = (at + length).min(text.len());
+        text.splice(at..end, junk.chars());
+        let text: String = text.into_iter().collect();
+        // What is no longer there as a whole cannot be told from other text.
+        prop_assume!(text.contains(&secret));
+        if let Err(report) = load(&text) {
+            prop_assert!(!report.contains(&secret), "{}\n{}", text, report);
+        }
+    }
+}
