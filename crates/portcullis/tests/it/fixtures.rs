@@ -25,9 +25,21 @@ pub(crate) fn run(args: &[&str], input: impl AsRef<[u8]>) -> Done {
 
 /// Runs it in this folder.
 pub(crate) fn run_in(folder: &Path, args: &[&str], input: impl AsRef<[u8]>) -> Done {
-    let mut child = portcullis()
-        .current_dir(folder)
-        .args(args)
+    run_with(args, input, |command| {
+        command.current_dir(folder);
+    })
+}
+
+/// Runs it with whatever else the command needs.
+pub(crate) fn run_with(
+    args: &[&str],
+    input: impl AsRef<[u8]>,
+    prepare: impl FnOnce(&mut Command),
+) -> Done {
+    let mut command = portcullis();
+    command.args(args);
+    prepare(&mut command);
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

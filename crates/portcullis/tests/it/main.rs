@@ -1,6 +1,8 @@
 //! The binary as people use it.
 
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod eval;
@@ -12,5 +14,9 @@ mod policy;
 mod rule;
 #[cfg(test)]
 mod scan;
+#[cfg(test)]
+mod serve;
+#[cfg(test)]
+mod served;
 #[cfg(test)]
 mod tools;
