@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use portcullis_core::evidence::{Body, Link, Redactor};
 use portcullis_core::guardrails::Guardrails;
 use portcullis_runtime::Gateway;
-use portcullis_store::evidence::EvidenceLog;
+use portcullis_store::evidence::{AppendError, EvidenceLog};
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
@@ -55,8 +55,13 @@ impl App {
         let appended = self.evidence.append(body).await;
         self.metrics.appended(started.elapsed());
         appended.map_err(|error| {
-            tracing::error!(%error, "evidence could not be written");
-            RecordError(error.to_string())
+            // Where and why is nothing for a caller.
+            tracing::error!("{error}");
+            RecordError(match error {
+                AppendError::Overloaded { .. } => "too many entries are waiting".to_owned(),
+                AppendError::Write(_) => "the disk does not take it".to_owned(),
+                AppendError::Closed => "the server is stopping".to_owned(),
+            })
         })
     }
 

@@ -160,6 +160,9 @@ pub enum AuthError {
 }
 
 impl AuthError {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Missing, Self::NotBearer, Self::Unknown];
+
     /// For metrics.
     pub const fn label(self) -> &'static str {
         match self {

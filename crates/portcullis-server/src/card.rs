@@ -42,8 +42,14 @@ pub(crate) fn card(agent: &AgentSettings, url: &str, authentication: bool) -> Va
         "skills": skills,
     });
     if authentication && let Some(members) = card.as_object_mut() {
-        let scheme = json!({"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}});
+        // As clients of A2A 0.3 read it, and as those of 1.0 do.
+        let scheme = json!({"bearer": {
+            "type": "http",
+            "scheme": "Bearer",
+            "httpAuthSecurityScheme": {"scheme": "Bearer"},
+        }});
         members.insert("securitySchemes".to_owned(), scheme);
+        members.insert("security".to_owned(), json!([{"bearer": []}]));
         let requirement = json!([{"schemes": {"bearer": {"list": []}}}]);
         members.insert("securityRequirements".to_owned(), requirement);
     }

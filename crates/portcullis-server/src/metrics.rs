@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use portcullis_core::{Evaluation, Event};
@@ -56,6 +57,11 @@ struct ReasonLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VerdictLabel {
     verdict: &'static str,
 }
@@ -91,6 +97,13 @@ pub(crate) enum CallOutcome {
 }
 
 impl CallOutcome {
+    const ALL: [Self; 4] = [
+        Self::Answered,
+        Self::Invalid,
+        Self::RateLimited,
+        Self::Failed,
+    ];
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -114,7 +127,7 @@ pub(crate) struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     decision_seconds: Histogram,
     no_policy: Counter,
-    reloads: Family<ReasonLabel, Counter>,
+    reloads: Family<OutcomeLabel, Counter>,
     evidence: EvidenceMetrics,
     uptime: Gauge,
 }
@@ -122,7 +135,7 @@ pub(crate) struct Metrics {
 #[derive(Default)]
 struct EvidenceMetrics {
     entries: Gauge,
-    failures: Gauge,
+    failures: Counter,
     queued: Gauge,
     append_seconds: Option<Histogram>,
 }
@@ -242,6 +255,7 @@ impl Default for Metrics {
         let version = env!("CARGO_PKG_VERSION");
         build.get_or_create(&BuildLabels { version }).set(1);
         registry.register("build", "The version that runs", build);
+        metrics.begin_at_zero();
         Self {
             registry,
             ..metrics
@@ -249,7 +263,36 @@ impl Default for Metrics {
     }
 }
 
+/// What comes of changed files.
+const REPLACED: &str = "replaced";
+const REFUSED: &str = "refused";
+
+/// Verdicts on actions.
+const ALLOWED: &str = "allowed";
+const BLOCKED: &str = "blocked";
+
 impl Metrics {
+    /// Shows whatever is known beforehand from the start: what first appears with its first count looks to
+    /// an alert as if it had never grown.
+    fn begin_at_zero(&self) {
+        for method in Method::ALL.iter().map(|method| method.name()) {
+            for outcome in CallOutcome::ALL.map(CallOutcome::as_str) {
+                let _ = self.calls.get_or_create(&CallLabels { method, outcome });
+            }
+            let _ = self.call_seconds.get_or_create(&MethodLabel { method });
+            let _ = self.rate_limited.get_or_create(&MethodLabel { method });
+        }
+        for reason in AuthError::ALL.map(AuthError::label) {
+            let _ = self.auth_failures.get_or_create(&ReasonLabel { reason });
+        }
+        for verdict in [ALLOWED, BLOCKED] {
+            let _ = self.verdicts.get_or_create(&VerdictLabel { verdict });
+        }
+        for outcome in [REPLACED, REFUSED] {
+            let _ = self.reloads.get_or_create(&OutcomeLabel { outcome });
+        }
+    }
+
     /// A call has been answered, or not. Calls of methods that do not exist count as `unknown`.
     pub(crate) fn called(&self, method: Option<Method>, outcome: CallOutcome, took: Duration) {
         let method = method.map_or("unknown", Method::name);
@@ -283,11 +326,7 @@ impl Metrics {
 
     /// A check has its verdict.
     pub(crate) fn checked(&self, verdict: &portcullis_core::guardrails::Verdict) {
-        let label = if verdict.allowed {
-            "allowed"
-        } else {
-            "blocked"
-        };
+        let label = if verdict.allowed { ALLOWED } else { BLOCKED };
         self.verdicts
             .get_or_create(&VerdictLabel { verdict: label })
             .inc();
@@ -303,8 +342,8 @@ impl Metrics {
 
     /// Files changed: `replaced` or `refused`.
     pub(crate) fn reloaded(&self, replaced: bool) {
-        let reason = if replaced { "replaced" } else { "refused" };
-        self.reloads.get_or_create(&ReasonLabel { reason }).inc();
+        let outcome = if replaced { REPLACED } else { REFUSED };
+        self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// An entry is as durable as configured, or could not be made so.
@@ -319,7 +358,8 @@ impl Metrics {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.uptime.set(whole(uptime.as_secs()));
         self.evidence.entries.set(whole(evidence.entries));
-        self.evidence.failures.set(whole(evidence.failures));
+        let failures = self.evidence.failures.inner();
+        failures.store(evidence.failures, Ordering::Relaxed);
         self.evidence.queued.set(whole(evidence.queued));
         let mut page = String::new();
         // Writing to a String cannot fail.

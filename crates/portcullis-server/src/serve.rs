@@ -110,7 +110,11 @@ impl Server {
         let (evidence, recovery) = open_evidence(&settings)?;
         let (stopping, stop) = watch::channel(false);
         let app = Arc::new(App {
-            url: url(&settings, address),
+            url: settings
+                .agent
+                .url
+                .clone()
+                .unwrap_or_else(|| local_url(&settings, address)),
             gateway,
             guardrails: ArcSwap::from_pointee(guardrails),
             limiter: Arc::new(MemoryLimiter::new(settings.rate_limits.clone())),
@@ -141,9 +145,14 @@ impl Server {
         self.address
     }
 
-    /// Where clients on this machine reach it.
+    /// Where agents reach it, as its card says.
     pub fn url(&self) -> &str {
         &self.app.url
+    }
+
+    /// Where clients on this machine reach it.
+    pub fn local_url(&self) -> String {
+        local_url(&self.app.settings, self.address)
     }
 
     /// Findings in the policy files that do not prevent their use.
@@ -362,15 +371,11 @@ fn read_key(path: &Path) -> Result<SigningKey, StartError> {
     key.map_err(|error: KeyError| wrap(error.to_string()))
 }
 
-fn url(settings: &Settings, address: SocketAddr) -> String {
-    if let Some(url) = &settings.agent.url {
-        return url.clone();
-    }
+fn local_url(settings: &Settings, mut address: SocketAddr) -> String {
     let scheme = match settings.server.tls {
         Some(_) => "https",
         None => "http",
     };
-    let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());
     }

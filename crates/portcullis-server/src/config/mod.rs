@@ -193,6 +193,14 @@ impl Default for Settings {
     }
 }
 
+/// An address to listen on; `localhost` is one.
+pub fn parse_host(text: &str) -> Option<IpAddr> {
+    match text {
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        _ => text.parse().ok(),
+    }
+}
+
 /// Reads a configuration file's text. `variable` looks up `${…}`.
 pub fn load(
     file: &str,

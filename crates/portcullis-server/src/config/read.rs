@@ -53,10 +53,9 @@ fn server(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
     if let Some(node) = map.get("host")
         && let Some(host) = yaml::text(node, "host", d)
     {
-        match host.parse() {
-            Ok(host) => server.host = host,
-            Err(_) if host == "localhost" => server.host = [127, 0, 0, 1].into(),
-            Err(_) => d
+        match super::parse_host(host) {
+            Some(host) => server.host = host,
+            None => d
                 .error(node.place, format!("`{host}` is not an IP address"))
                 .help("write the address to listen on, such as 127.0.0.1, or 0.0.0.0 for all"),
         }

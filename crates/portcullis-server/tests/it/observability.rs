@@ -130,7 +130,7 @@ async fn the_page_is_openmetrics_and_counters_move() {
         ),
         ("portcullis_decision_duration_seconds_count", 1.0),
         ("portcullis_evidence_entries", 4.0),
-        ("portcullis_evidence_failures", 0.0),
+        ("portcullis_evidence_failures_total", 0.0),
         ("portcullis_evidence_lag_seconds_count", 4.0),
         ("portcullis_no_policy_decisions_total", 0.0),
         ("portcullis_requests_shed_total", 0.0),

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Running, eventually, settings};
 
-const REPLACED: &str = r#"portcullis_policy_reloads_total{reason="replaced"}"#;
-const REFUSED: &str = r#"portcullis_policy_reloads_total{reason="refused"}"#;
+const REPLACED: &str = r#"portcullis_policy_reloads_total{outcome="replaced"}"#;
+const REFUSED: &str = r#"portcullis_policy_reloads_total{outcome="refused"}"#;
 
 fn soon(settings: &mut Settings) {
     settings.policy.reload_interval = Duration::from_millis(100);

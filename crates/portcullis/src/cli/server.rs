@@ -22,7 +22,7 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// The address to listen on.
-    #[arg(long, value_name = "IP", env = "PORTCULLIS_HOST")]
+    #[arg(long, value_name = "IP", env = "PORTCULLIS_HOST", value_parser = host)]
     pub(crate) host: Option<IpAddr>,
     /// The port to listen on; 0 for any that is free.
     #[arg(long, value_name = "N", env = "PORTCULLIS_PORT")]
@@ -301,4 +301,9 @@ pub(crate) struct WhichArgs {
     /// Only what was not allowed.
     #[arg(long)]
     pub(crate) blocked: bool,
+}
+
+fn host(text: &str) -> Result<IpAddr, String> {
+    portcullis_server::config::parse_host(text)
+        .ok_or_else(|| "write an IP address, such as 127.0.0.1, or 0.0.0.0 for all".to_owned())
 }

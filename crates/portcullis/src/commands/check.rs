@@ -79,15 +79,21 @@ pub(super) fn action(args: &ActionArgs, facts: &str) -> Result<Map<String, Value
 /// A method's parameters from a file or standard input.
 pub(super) fn read_params(path: &Path) -> Result<Value, Failure> {
     let mut text = String::new();
-    let read = if path == Path::new("-") {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let read = if is_stdin {
         std::io::stdin().read_to_string(&mut text)
     } else {
         std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
     };
-    read.with_context(|| format!("cannot read {}", path.display()))
+    read.with_context(|| format!("cannot read {name}"))
         .map_err(Failure::Input)?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{} is not JSON", path.display()))
+        .with_context(|| format!("{name} is not JSON"))
         .map_err(Failure::Input)
 }
 
@@ -100,7 +106,11 @@ pub(super) fn call(
     let timeout = Duration::try_from_secs_f64(connect.timeout)
         .ok()
         .filter(|timeout| !timeout.is_zero())
-        .ok_or_else(|| Failure::Input(anyhow!("--timeout must be more than 0 seconds")))?;
+        .ok_or_else(|| {
+            Failure::Input(anyhow!(
+                "--timeout must be more than 0 seconds, and no more than a clock can count"
+            ))
+        })?;
     let client = Client::new(ClientSettings {
         url: connect.url.clone(),
         token: connect.token.clone(),

@@ -263,7 +263,7 @@ fn row(entry: &Value) -> io::Result<()> {
     writeln!(
         out,
         "{DIM}{:>6} {}{DIM:#} {color}{verdict:<7}{color:#} {:<16} {BOLD}{}{BOLD:#}  {} {DIM}{}{DIM:#}",
-        entry["seq"],
+        entry["seq"].to_string(),
         text("timestamp"),
         text("event"),
         text("requesting_agent"),

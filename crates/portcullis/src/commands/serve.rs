@@ -51,7 +51,7 @@ async fn serve(settings: Settings, token: Option<&str>) -> Result<Answer, Failur
     for report in server.warnings() {
         anstream::eprint!("{report}");
     }
-    welcome(server.url(), token, &evidence).map_err(Failure::write)?;
+    welcome(&server, token, &evidence).map_err(Failure::write)?;
     let finished = server.run(stop).await;
     if !finished {
         return Err(Failure::Unavailable(anyhow::anyhow!(
@@ -62,9 +62,13 @@ async fn serve(settings: Settings, token: Option<&str>) -> Result<Answer, Failur
 }
 
 /// The first thing people see: where it is, how to get in, what to try.
-fn welcome(url: &str, token: Option<&str>, evidence: &Path) -> std::io::Result<()> {
+fn welcome(server: &Server, token: Option<&str>, evidence: &Path) -> std::io::Result<()> {
     let mut out = anstream::stdout();
+    let url = server.local_url();
     writeln!(out, "Portcullis listens on {BOLD}{url}{BOLD:#}")?;
+    if server.url() != url {
+        writeln!(out, "{DIM}known to agents as {}{DIM:#}", server.url())?;
+    }
     writeln!(out, "{DIM}evidence in {}{DIM:#}", evidence.display())?;
     if let Some(token) = token {
         writeln!(

@@ -26,8 +26,9 @@ pub(crate) fn new(args: &TokenNewArgs) -> Result<Answer, Failure> {
              {DIM}# for the agent, and for the server's environment; it is shown only now{DIM:#}\n\
              export {variable}={text}\n\n\
              {DIM}# for the server's configuration{DIM:#}\n\
-             auth:\n  tokens:\n    - agent: \"{}\"\n      token: \"${{{variable}}}\"",
-            args.agent
+             auth:\n  tokens:\n    - agent: {}\n      token: \"${{{variable}}}\"",
+            // JSON's texts are YAML's too, quotes and all.
+            serde_json::Value::from(args.agent.as_str())
         ),
     };
     printed.map_err(Failure::write)?;
