@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::app::{App, Entry, now};
 use crate::auth::AgentId;
+use crate::http::RequestId;
 use crate::jsonrpc::{Body, Call, FieldError, Id, Item, Response, RpcError};
 use crate::method::Method;
 use crate::metrics::CallOutcome;
@@ -38,7 +39,7 @@ pub(crate) struct Caller<'c> {
     /// By its token.
     pub(crate) agent: &'c AgentId,
     /// The request's id.
-    pub(crate) request_id: &'c str,
+    pub(crate) request_id: &'c RequestId,
 }
 
 /// Answers a request body.
@@ -318,7 +319,6 @@ fn tell(caller: Caller<'_>, verdict: &Verdict) {
             .collect();
         tracing::info!(
             agent = caller.agent.as_str(),
-            request_id = caller.request_id,
             guardrails = ids.join(","),
             "blocked"
         );
@@ -376,6 +376,6 @@ fn entry(
         entry.told("claimed_agent", claimed.as_str());
     }
     entry.made("policy_digest", guardrails.digest());
-    entry.told("request_id", caller.request_id);
+    caller.request_id.note(&mut entry);
     entry
 }

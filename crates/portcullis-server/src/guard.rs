@@ -90,6 +90,6 @@ fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Entry {
     if let Ok(digest) = canonical::digest(event) {
         entry.made("event_digest", digest);
     }
-    entry.told("request_id", caller.request_id);
+    caller.request_id.note(&mut entry);
     entry
 }

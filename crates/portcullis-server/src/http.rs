@@ -20,7 +20,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use tracing::Instrument;
 
-use crate::app::App;
+use crate::app::{App, Entry};
 use crate::auth::{AgentId, AuthError};
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
@@ -84,8 +84,12 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
 }
 
 /// The id that a request is known by, in its answer, the log and the evidence.
-#[derive(Clone)]
-struct RequestId(Arc<str>);
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId {
+    text: Arc<str>,
+    /// Whether the caller chose it.
+    is_told: bool,
+}
 
 impl RequestId {
     /// The caller's own, if it is fit for a log; otherwise a new one.
@@ -95,22 +99,26 @@ impl RequestId {
             .and_then(|id| id.to_str().ok())
             .filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()))
             .filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic()));
-        Self(own.map_or_else(|| uuid::Uuid::now_v7().to_string().into(), Into::into))
+        Self {
+            text: own.map_or_else(|| uuid::Uuid::now_v7().to_string().into(), Into::into),
+            is_told: own.is_some(),
+        }
+    }
+
+    /// Notes it in an entry of the evidence log.
+    pub(crate) fn note(&self, entry: &mut Entry) {
+        if self.is_told {
+            entry.told("request_id", &*self.text);
+        } else {
+            entry.made("request_id", &*self.text);
+        }
     }
 }
 
 /// The first thing a request meets: its id, its span, and a no while too many others are inside.
 async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = RequestId::of(request.headers());
-    // At this level, so that whatever is logged about a request carries its id.
-    let span = tracing::error_span!(
-        "request",
-        otel.kind = "server",
-        request_id = &*id.0,
-        method = %request.method(),
-        path = request.uri().path(),
-        status = tracing::field::Empty,
-    );
+    let span = span(&id, &request);
     telemetry::join_trace(&span, request.headers());
     request.extensions_mut().insert(id.clone());
     let started = Instant::now();
@@ -131,10 +139,27 @@ async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
     };
     span.record("status", response.status().as_u16());
     span.in_scope(|| tracing::debug!(elapsed = ?started.elapsed(), "answered"));
-    if let Ok(value) = HeaderValue::from_str(&id.0) {
+    if let Ok(value) = HeaderValue::from_str(&id.text) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
+}
+
+/// Whatever is logged about a request carries its id; the rest is for those who look closely, or export
+/// spans.
+fn span(id: &RequestId, request: &Request) -> tracing::Span {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        tracing::debug_span!(
+            "request",
+            otel.kind = "server",
+            request_id = &*id.text,
+            method = %request.method(),
+            path = request.uri().path(),
+            status = tracing::field::Empty,
+        )
+    } else {
+        tracing::error_span!("request", request_id = &*id.text)
+    }
 }
 
 async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -144,7 +169,7 @@ async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
     };
     let caller = Caller {
         agent: &agent,
-        request_id: &id.0,
+        request_id: &id,
     };
     let reply = cstp::answer(&app, caller, &body).await;
     let mut response = match reply.body {
@@ -164,7 +189,7 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
     };
     let caller = Caller {
         agent: &agent,
-        request_id: &id.0,
+        request_id: &id,
     };
     match guard::evaluate(&app, caller, &body).await {
         Ok(evaluation) => json(StatusCode::OK, &evaluation),
