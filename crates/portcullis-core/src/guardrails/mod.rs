@@ -34,6 +34,7 @@ mod action;
 mod condition;
 mod lower;
 mod message;
+mod needs;
 mod older;
 mod read;
 mod rule;
@@ -54,6 +55,7 @@ pub use action::{
 use crate::canonical;
 use crate::pack::diagnostic::{Diagnostics, Report};
 use message::Template;
+use needs::Needs;
 use rule::{Asked, Rule};
 
 /// The guardrails that a user gets with no flags.
@@ -115,7 +117,11 @@ pub fn load(sources: &[Source<'_>]) -> Result<Loaded, Vec<Report>> {
     // Text, numbers and booleans have a canonical form, whatever they are.
     let digest = canonical::digest(&identity).unwrap_or_default();
     Ok(Loaded {
-        guardrails: Guardrails { compiled, digest },
+        guardrails: Guardrails {
+            needs: Needs::of(&compiled),
+            compiled,
+            digest,
+        },
         warnings: reports,
     })
 }
@@ -213,6 +219,7 @@ pub struct Verdict {
 #[derive(Debug)]
 pub struct Guardrails {
     compiled: Vec<Compiled>,
+    needs: Needs,
     digest: String,
 }
 
@@ -243,12 +250,16 @@ impl Guardrails {
             logged: Vec::new(),
             evaluated: 0,
         };
-        for compiled in &self.compiled {
+        let met = self.needs.met(action);
+        for (gate, compiled) in self.needs.gates().iter().zip(&self.compiled) {
             let guardrail = &compiled.guardrail;
-            if !guardrail.enabled || !guardrail.applies_to(action) {
+            if !gate.enabled || (gate.scoped && !guardrail.applies_to(action)) {
                 continue;
             }
             verdict.evaluated += 1;
+            if !met.opens(*gate) {
+                continue;
+            }
             let trouble = match compiled.rule.violated(&asked) {
                 Ok(false) => continue,
                 Ok(true) => None,

@@ -182,6 +182,14 @@ impl Expression {
         }
     }
 
+    /// The tree, if that alone says whether it holds.
+    pub(super) fn tree(&self) -> Option<&Condition> {
+        match &self.body {
+            Body::Tree(tree) if !self.loops => Some(tree),
+            _ => None,
+        }
+    }
+
     /// Whether it is a tree, and `cel` is not needed.
     #[cfg(test)]
     pub(super) fn is_tree(&self) -> bool {

@@ -240,6 +240,11 @@ impl Name {
         Self::new(bare.unwrap_or(written))
     }
 
+    /// The member of the action that it is, if it is one.
+    pub(super) fn own(&self) -> Option<Field> {
+        self.own
+    }
+
     /// Whether it is this member of the action.
     pub(super) fn is(&self, field: Field) -> bool {
         self.own == Some(field)
