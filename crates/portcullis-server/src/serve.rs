@@ -282,7 +282,6 @@ impl Acceptor {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.patience)
-            .pipeline_flush(true)
             // A client that has sent everything may say so, and still wants its answer.
             .half_close(true)
             .serve_connection(TokioIo::new(stream), service);
