@@ -46,6 +46,8 @@ pub struct GuardrailFiles {
     allow_none: bool,
     /// What was last looked at, good or bad, so that a bad file is reported once.
     seen: Option<Vec<(PathBuf, String)>>,
+    /// What has changed since, and may still be being written.
+    changed: Option<Vec<(PathBuf, String)>>,
 }
 
 impl GuardrailFiles {
@@ -55,6 +57,7 @@ impl GuardrailFiles {
             path: path.into(),
             allow_none,
             seen: None,
+            changed: None,
         }
     }
 
@@ -72,7 +75,8 @@ impl GuardrailFiles {
         loaded
     }
 
-    /// Looks again. Says nothing while nothing has changed.
+    /// Looks again. Says nothing while nothing has changed, nor before a change is seen twice alike: half
+    /// a file is a good one with fewer guardrails.
     pub fn check(&mut self) -> Option<Result<Loaded, GuardrailError>> {
         match self.read() {
             Err(error) => {
@@ -80,6 +84,10 @@ impl GuardrailFiles {
                 gone.then_some(Err(error))
             }
             Ok(texts) if self.seen.as_ref() == Some(&texts) => None,
+            Ok(texts) if self.changed.as_ref() != Some(&texts) => {
+                self.changed = Some(texts);
+                None
+            }
             Ok(texts) => {
                 let loaded = self.compile(&texts);
                 self.seen = Some(texts);

@@ -5,9 +5,6 @@ use portcullis_core::{Evaluation, Event, Step, canonical};
 use crate::app::{App, Entry, RecordError, now};
 use crate::cstp::Caller;
 
-/// Larger steps are judged where they cannot hold up the rest.
-const LARGE: usize = 64 << 10;
-
 /// Why a step was not judged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvaluateError {
@@ -37,12 +34,7 @@ pub(crate) async fn evaluate(
     if !app.policy_in_force().await {
         return Err(EvaluateError::NoPolicy);
     }
-    let evaluation = if bytes.len() > LARGE {
-        let runtime = tokio::runtime::Handle::current();
-        tokio::task::block_in_place(|| runtime.block_on(app.gateway.evaluate(&mut context, &event)))
-    } else {
-        app.gateway.evaluate(&mut context, &event).await
-    };
+    let evaluation = app.gateway.evaluate(&mut context, &event).await;
     app.record(&entry(caller, &event, &evaluation)).await?;
     Ok(evaluation)
 }

@@ -171,7 +171,7 @@ async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
         agent: &agent,
         request_id: &id,
     };
-    let reply = cstp::answer(&app, caller, &body).await;
+    let reply = aside(&body, cstp::answer(&app, caller, &body)).await;
     let mut response = match reply.body {
         Some(body) => json_bytes(StatusCode::OK, body),
         None => StatusCode::NO_CONTENT.into_response(),
@@ -191,7 +191,7 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
         agent: &agent,
         request_id: &id,
     };
-    match guard::evaluate(&app, caller, &body).await {
+    match aside(&body, guard::evaluate(&app, caller, &body)).await {
         Ok(evaluation) => json(StatusCode::OK, &evaluation),
         Err(EvaluateError::Invalid { field, message }) => {
             let body = json!({"error": {"field": field, "message": message}});
@@ -201,6 +201,17 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
             problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
         }
     }
+}
+
+/// Larger bodies are dealt with where they cannot hold up the rest.
+const LARGE: usize = 64 << 10;
+
+async fn aside<T>(body: &Bytes, answer: impl Future<Output = T>) -> T {
+    if body.len() <= LARGE {
+        return answer.await;
+    }
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::block_in_place(|| runtime.block_on(answer))
 }
 
 async fn prometheus(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {

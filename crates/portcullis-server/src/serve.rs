@@ -197,13 +197,17 @@ impl Server {
         if !finished {
             tracing::warn!("requests were still under way when the time to stop had run out");
         }
-        self.background.stop();
         // Writes what is queued and a last checkpoint.
         let closing = tokio::task::spawn_blocking(move || app.evidence.close(patience));
         match tokio::time::timeout(patience, closing).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::error!(%error, "the evidence log did not close"),
             Ok(Err(_)) | Err(_) => tracing::error!("the evidence log did not close in time"),
+        }
+        // It may be compiling a pack, or wait for a folder that does not answer.
+        let background = tokio::task::spawn_blocking(move || self.background.stop());
+        if tokio::time::timeout(patience, background).await.is_err() {
+            tracing::warn!("the thread that loads policies did not stop in time");
         }
         finished
     }

@@ -175,23 +175,20 @@ impl Writer<'_> {
     fn member(&mut self, name: &str, value: &Value, depth: usize) -> Result<(), BodyError> {
         write_string(name, &mut self.out);
         self.out.push(b':');
-        match value {
-            Value::String(text) => {
-                let text = self.redactor.redact_member(name, text);
-                write_string(&text, &mut self.out);
-                Ok(())
-            }
-            _ => self.value(value, depth),
-        }
+        self.value(name, value, depth)
     }
 
-    fn value(&mut self, value: &Value, depth: usize) -> Result<(), BodyError> {
+    /// A value, and the name of the member that it is, or is an item of.
+    fn value(&mut self, name: &str, value: &Value, depth: usize) -> Result<(), BodyError> {
         match value {
             Value::Null => self.out.extend_from_slice(b"null"),
             Value::Bool(true) => self.out.extend_from_slice(b"true"),
             Value::Bool(false) => self.out.extend_from_slice(b"false"),
             Value::Number(number) => self.number(number),
-            Value::String(text) => write_string(&self.redactor.redact(text), &mut self.out),
+            Value::String(text) => {
+                let text = self.redactor.redact_member(name, text);
+                write_string(&text, &mut self.out);
+            }
             Value::Array(_) | Value::Object(_) if depth == MAX_DEPTH => {
                 return Err(BodyError::TooDeep { limit: MAX_DEPTH });
             }
@@ -201,7 +198,7 @@ impl Writer<'_> {
                     if index > 0 {
                         self.out.push(b',');
                     }
-                    self.value(item, depth + 1)?;
+                    self.value(name, item, depth + 1)?;
                 }
                 self.out.push(b']');
             }

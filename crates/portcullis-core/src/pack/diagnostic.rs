@@ -79,6 +79,12 @@ impl Diagnostics {
         &mut self.list[index]
     }
 
+    /// Whether something is wrong here.
+    pub fn has_error_at(&self, place: Place) -> bool {
+        let mut here = self.list.iter().filter(|d| d.place == place);
+        here.any(|d| d.level == Level::Error)
+    }
+
     /// Takes in the findings of another pass over the same file; each is kept once.
     pub fn absorb(&mut self, other: Self) {
         for finding in other.list {
@@ -128,8 +134,15 @@ pub fn suggestion<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> 
     }
 }
 
+/// No name of ours is nearly as long.
+const MAX_NAME_BYTES: usize = 128;
+
 /// The valid name that is nearest, if one is near.
 pub fn nearest<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    // It may be a caller's, of any length, and to compare takes the product of the lengths.
+    if wrong.len() > MAX_NAME_BYTES {
+        return None;
+    }
     let wrong = wrong.to_lowercase();
     valid
         .into_iter()

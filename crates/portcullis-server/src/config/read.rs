@@ -181,7 +181,8 @@ fn token(node: &Node, tokens: &mut Tokens, d: &mut Diagnostics) {
     let secret = map.require("token", d);
     let text = secret.and_then(|n| yaml::text(n, "token", d));
     // A variable that could not be filled in has been reported.
-    let text = text.filter(|text| !text.contains("${"));
+    let reported = secret.is_some_and(|node| d.has_error_at(node.place));
+    let text = text.filter(|_| !reported);
     if let (Some(agent), Some(text), Some(secret)) = (agent, text, secret) {
         let added = Token::parse(text).and_then(|token| tokens.add(agent, &token));
         if let Err(error) = added {

@@ -330,25 +330,28 @@ impl Shared {
         let result = writer.commit(bodies, links);
         let last_seq = writer.end().0.seq;
         let last_sync = writer.last_sync().as_micros() as u64;
-        // While it is locked, so that it never goes back.
+        // While it is locked, so that it never goes back, and what is said of the last attempt is of the last.
         self.counters.last_seq.store(last_seq, Relaxed);
-        drop(writer);
         let counters = &self.counters;
+        match &result {
+            Ok(()) if counters.failing.swap(false, Relaxed) => *lock(&self.last_error) = None,
+            Ok(()) => {}
+            Err(error) => {
+                *lock(&self.last_error) = Some(error.to_string());
+                counters.failing.store(true, Relaxed);
+            }
+        }
+        drop(writer);
         counters.commits.fetch_add(1, Relaxed);
         counters.last_sync_micros.store(last_sync, Relaxed);
         counters.total_sync_micros.fetch_add(last_sync, Relaxed);
         match result {
             Ok(()) => {
                 counters.appended.fetch_add(entries, Relaxed);
-                if counters.failing.swap(false, Relaxed) {
-                    *lock(&self.last_error) = None;
-                }
                 Ok(())
             }
             Err(error) => {
                 counters.failed.fetch_add(entries, Relaxed);
-                *lock(&self.last_error) = Some(error.to_string());
-                counters.failing.store(true, Relaxed);
                 Err(AppendError::Write(Arc::new(error)))
             }
         }

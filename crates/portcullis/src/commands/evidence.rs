@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use portcullis_core::evidence::{Link, PublicKey};
-use portcullis_store::evidence::{self, Entries, Entry, VerifyOptions, VerifyReport};
+use portcullis_store::evidence::{self, Entries, Entry, ReadError, VerifyOptions, VerifyReport};
 use serde_json::{Value, json};
 
 use crate::cli::{Format, ShowArgs, TailArgs, VerifyArgs, WhichArgs};
@@ -29,7 +29,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Answer, Failure> {
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| Failure::Unavailable(error.into()))?;
+    let report = report.map_err(unreadable)?;
     let printed = match args.format {
         Format::Json => json_line(&to_json(&report))
             .and_then(|line| anstream::stdout().write_all(line.as_bytes())),
@@ -71,18 +71,22 @@ pub(crate) fn tail(args: &TailArgs) -> Result<Answer, Failure> {
     }
 }
 
-fn read(entry: Result<Entry, evidence::ReadError>) -> Result<Entry, Failure> {
-    entry.map_err(|error| {
-        let error =
-            anyhow!("{error}\n  help: `portcullis evidence verify` says everything that is wrong");
-        Failure::Unavailable(error)
-    })
+fn read(entry: Result<Entry, ReadError>) -> Result<Entry, Failure> {
+    entry.map_err(unreadable)
+}
+
+/// A disk that cannot be read is one thing, a folder that holds something else another.
+fn unreadable(error: ReadError) -> Failure {
+    match error {
+        ReadError::Io { .. } => Failure::Unavailable(error.into()),
+        _ => Failure::Input(error.into()),
+    }
 }
 
 /// The number of the last entry: that of the first in the last segment, and those after it.
 fn last_seq(directory: &Path) -> Result<u64, Failure> {
     let segments = evidence::segments(directory);
-    let segments = segments.map_err(|error| Failure::Unavailable(error.into()))?;
+    let segments = segments.map_err(unreadable)?;
     let Some(segment) = segments.last() else {
         return Ok(0);
     };

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use portcullis_server::Method;
+use portcullis_server::{GuardrailError, GuardrailFiles, Method};
 use serde_json::{Value, json};
 
 use super::check::{call, load};
@@ -12,15 +12,14 @@ use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, p
 
 pub(crate) fn lint(args: &GuardrailLintArgs) -> Result<Answer, Failure> {
     let path = args.path.as_deref();
-    let (guardrails, warnings) = match load(path) {
-        Ok(loaded) => loaded,
-        // Wrong files are what lint is asked about; only an unreadable one is wrong usage.
-        Err(Failure::Input(error)) if error.to_string().contains(": error: ") => {
-            write!(anstream::stdout(), "{error}").map_err(Failure::write)?;
-            return Ok(Answer::No);
-        }
-        Err(failure) => return Err(failure),
-    };
+    // Wrong files are what lint is asked about; only an unreadable one is wrong usage.
+    if let Some(path) = path
+        && let Err(error @ GuardrailError::Invalid(_)) = GuardrailFiles::new(path, true).load()
+    {
+        write!(anstream::stdout(), "{error}").map_err(Failure::write)?;
+        return Ok(Answer::No);
+    }
+    let (guardrails, warnings) = load(path)?;
     let name = path.unwrap_or(Path::new("policies/guardrails/default.yaml"));
     writeln!(
         anstream::stdout(),
