@@ -44,6 +44,7 @@ pub mod guardrails;
 mod history;
 mod ids;
 mod intent;
+pub mod memory;
 pub mod net;
 pub mod pack;
 mod policy;
