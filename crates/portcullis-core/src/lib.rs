@@ -39,6 +39,7 @@ mod evaluation;
 mod event;
 pub mod evidence;
 mod expr;
+mod fields;
 mod framing;
 pub mod guardrails;
 mod history;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::pack::diagnostic::suggestion;
+use crate::fields::{FieldError, Fields, at_most, one_of, probability};
 
 /// The longest description, in bytes.
 pub const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
@@ -23,27 +23,10 @@ pub const MAX_CONTEXT_TEXT_BYTES: usize = 64 << 10;
 /// stakes down.
 const OWN: &[&str] = &["description", "category", "stakes", "confidence"];
 
-/// A field of a request that is missing or wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {error}")]
-pub struct FieldError {
-    /// Its path, such as `action.confidence`.
-    pub field: String,
-    /// What is wrong with it.
-    pub error: String,
-}
-
-impl FieldError {
-    fn new(field: impl Into<String>, error: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            error: error.into(),
-        }
-    }
-}
-
 /// How much is at stake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Stakes {
     /// Little.
@@ -82,16 +65,7 @@ impl std::str::FromStr for Stakes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|stakes| stakes.as_str() == text);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::as_str);
-            let nearest = match crate::pack::diagnostic::nearest(text, names) {
-                Some(name) => format!(": did you mean `{name}`?"),
-                None => String::new(),
-            };
-            let text = shown(text);
-            format!("`{text}` is not one of {}{nearest}", names.join(", "))
-        })
+        one_of(text, &Self::ALL, Self::as_str)
     }
 }
 
@@ -195,13 +169,8 @@ impl ProposedAction {
     /// The members that both methods have under the same names.
     fn rest(&mut self, fields: &mut Fields<'_>, context: &'static str) -> Result<(), FieldError> {
         self.category = fields.name("category")?;
-        if let Some(stakes) = fields.text("stakes")? {
-            let stakes = stakes.parse();
-            self.stakes = stakes.map_err(|error| FieldError::new(fields.path("stakes"), error))?;
-        }
-        if let Some(confidence) = fields.number("confidence")? {
-            self.confidence = Some(probability(confidence, fields.path("confidence"))?);
-        }
+        self.stakes = fields.parsed("stakes", str::parse)?.unwrap_or_default();
+        self.confidence = fields.probability("confidence")?;
         let members = fields.object(context)?.cloned().unwrap_or_default();
         self.take_context(members, &fields.path(context))
     }
@@ -330,128 +299,4 @@ fn read_agent(agent: Option<&Map<String, Value>>) -> Result<Agent, FieldError> {
         claimed: fields.name("id")?,
         url: fields.name("url")?,
     })
-}
-
-fn probability(value: f64, field: String) -> Result<f64, FieldError> {
-    if (0.0..=1.0).contains(&value) {
-        return Ok(value);
-    }
-    Err(FieldError::new(
-        field,
-        format!("must be from 0 to 1, and is {value}"),
-    ))
-}
-
-fn at_most(field: &str, text: &str, bytes: usize) -> Result<(), FieldError> {
-    if text.len() <= bytes {
-        return Ok(());
-    }
-    let error = format!("is {} bytes long, over {bytes}", text.len());
-    Err(FieldError::new(field, error))
-}
-
-/// Reads an object member by member; a `null` is as good as nothing.
-struct Fields<'p> {
-    members: &'p Map<String, Value>,
-    prefix: &'static str,
-    asked: Vec<&'static str>,
-}
-
-impl<'p> Fields<'p> {
-    fn new(members: &'p Map<String, Value>, prefix: &'static str) -> Self {
-        Self {
-            members,
-            prefix,
-            asked: Vec::new(),
-        }
-    }
-
-    fn path(&self, key: &str) -> String {
-        format!("{}{key}", self.prefix)
-    }
-
-    fn get(&mut self, key: &'static str) -> Option<&'p Value> {
-        self.asked.push(key);
-        self.members.get(key).filter(|value| !value.is_null())
-    }
-
-    fn text(&mut self, key: &'static str) -> Result<Option<&'p str>, FieldError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong(key, "text", other)),
-        }
-    }
-
-    fn required_text(&mut self, key: &'static str) -> Result<String, FieldError> {
-        let text = self.text(key)?;
-        text.map(str::to_owned)
-            .ok_or_else(|| FieldError::new(self.path(key), "is missing"))
-    }
-
-    /// A short text.
-    fn name(&mut self, key: &'static str) -> Result<Option<String>, FieldError> {
-        let Some(text) = self.text(key)? else {
-            return Ok(None);
-        };
-        at_most(&self.path(key), text, MAX_NAME_BYTES)?;
-        Ok(Some(text.to_owned()))
-    }
-
-    fn number(&mut self, key: &'static str) -> Result<Option<f64>, FieldError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(value) => match value.as_f64() {
-                Some(number) => Ok(Some(number)),
-                None => Err(self.wrong(key, "a number", value)),
-            },
-        }
-    }
-
-    fn object(&mut self, key: &'static str) -> Result<Option<&'p Map<String, Value>>, FieldError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Object(members)) => Ok(Some(members)),
-            Some(other) => Err(self.wrong(key, "an object", other)),
-        }
-    }
-
-    fn wrong(&self, key: &str, wanted: &str, found: &Value) -> FieldError {
-        let error = format!("expected {wanted}, found {}", kind(found));
-        FieldError::new(self.path(key), error)
-    }
-
-    /// Refuses what nobody asked for: a misspelt `confidence` must not pass for none.
-    fn finish(self) -> Result<(), FieldError> {
-        let unknown = self
-            .members
-            .keys()
-            .find(|key| !self.asked.contains(&key.as_str()));
-        match unknown {
-            None => Ok(()),
-            Some(key) => {
-                let advice = suggestion(key, self.asked.iter().copied());
-                let error = format!("is not a known field: {advice}");
-                Err(FieldError::new(self.path(&shown(key)), error))
-            }
-        }
-    }
-}
-
-/// What kind of JSON it is.
-pub(super) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// A caller's text as an error may repeat it.
-fn shown(text: &str) -> String {
-    let visible = text.chars().filter(|c| !c.is_control());
-    visible.take(64).collect()
 }

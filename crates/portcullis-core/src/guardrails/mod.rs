@@ -48,9 +48,11 @@ mod tests;
 use serde::Serialize;
 
 pub use action::{
-    Agent, FieldError, Intent, MAX_CONTEXT_TEXT_BYTES, MAX_CORRELATION_CHARS,
-    MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, ProposedAction, Stakes,
+    Agent, Intent, MAX_CONTEXT_TEXT_BYTES, MAX_CORRELATION_CHARS, MAX_DESCRIPTION_BYTES,
+    MAX_NAME_BYTES, ProposedAction, Stakes,
 };
+
+pub use crate::fields::FieldError;
 
 use crate::canonical;
 use crate::pack::diagnostic::{Diagnostics, Report};

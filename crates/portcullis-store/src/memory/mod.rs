@@ -1,0 +1,122 @@
+//! The memory: decisions, what came of them, and announced intents, to be found again by meaning.
+//!
+//! [`Memory`] is what every backend does, and `tests/it/conformance.rs` what each has to pass.
+
+use portcullis_core::memory::{
+    AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, Outcome, Query, Review,
+};
+
+/// Keeps decisions and finds them again.
+///
+/// What has returned without an error is on disk, and in every answer from then on. All methods block:
+/// they are for threads that may.
+pub trait Memory: Send + Sync {
+    /// Keeps decisions, all in one step. An answer for each, in their order.
+    fn record(&self, decisions: Vec<Decision>) -> Result<Vec<Recorded>, MemoryError>;
+
+    /// Adds what came of a decision, and gives the decision as it is then.
+    fn review(&self, id: &str, review: Review) -> Result<Decision, MemoryError>;
+
+    /// The decision of this id.
+    fn get(&self, id: &str) -> Result<Option<Decision>, MemoryError>;
+
+    /// Erases a decision and all that is known of it. False if there was none.
+    fn forget(&self, id: &str) -> Result<bool, MemoryError>;
+
+    /// Decisions, the latest first.
+    fn list(&self, request: &ListRequest) -> Result<Listing, MemoryError>;
+
+    /// Decisions like what is asked for, the nearest first.
+    fn query(&self, query: &Query) -> Result<Found, MemoryError>;
+
+    /// How sure agents were and how it turned out, for every reviewed decision that had a confidence.
+    fn track_record(&self, filters: &Filters) -> Result<Vec<(f64, Outcome)>, MemoryError>;
+
+    /// Hands over every decision there was when this was called, in the order of their recording, until
+    /// `each` says false. Writers go on meanwhile.
+    fn export(&self, each: &mut dyn FnMut(Decision) -> bool) -> Result<(), MemoryError>;
+
+    /// Keeps an intent, and says how often it has been announced now, this time included.
+    fn announce(&self, intent: AnnouncedIntent) -> Result<u64, MemoryError>;
+
+    /// All that was announced under this id, the first first.
+    fn intent(&self, correlation_id: &str) -> Result<Vec<AnnouncedIntent>, MemoryError>;
+
+    /// How things stand.
+    fn state(&self) -> Result<MemoryState, MemoryError>;
+}
+
+/// What became of a decision that was to be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is kept.
+    New,
+    /// It was there already, just so: somebody did not hear the first answer.
+    Same,
+    /// Another decision has its id. Nothing was changed.
+    Taken,
+}
+
+/// A page of decisions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The page.
+    pub decisions: Vec<Decision>,
+    /// How many the filters admit altogether.
+    pub total: usize,
+    /// What to ask for as `after` to get the next page; none if this was the last.
+    pub next: Option<String>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The nearest first.
+    pub hits: Vec<Hit>,
+    /// How many decisions the filters admit.
+    pub total: usize,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// Which.
+    pub decision: Decision,
+    /// 0 is the same, 1 has nothing to do with it.
+    pub distance: f32,
+}
+
+/// How things stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryState {
+    /// How many decisions there are.
+    pub decisions: usize,
+    /// The model whose vectors are searched.
+    pub model: String,
+    /// How many decisions still wait for one of its vectors; until then they are found by words alone.
+    pub unembedded: usize,
+    /// Why the last try to make some failed.
+    pub trouble: Option<String>,
+    /// Whether vectors are searched by an index of neighbourhoods rather than one by one.
+    pub approximate: bool,
+}
+
+/// Why the memory does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// There is no such decision.
+    #[error("there is no decision `{id}`")]
+    NotFound {
+        /// The id that was asked for.
+        id: String,
+    },
+    /// The query has no vector.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    /// The database does not take or give it.
+    #[error("the memory's database fails: {0}")]
+    Database(String),
+    /// The memory is closed.
+    #[error("the memory is closed")]
+    Closed,
+}
