@@ -200,11 +200,7 @@ impl<'p> Fields<'p> {
 
     /// Refuses what nobody asked for: a misspelt `confidence` must not pass for none.
     pub(crate) fn finish(self) -> Result<(), FieldError> {
-        let unknown = self
-            .members
-            .keys()
-            .find(|key| !self.asked.contains(&key.as_str()));
-        match unknown {
+        match self.unasked().next() {
             None => Ok(()),
             Some(key) => {
                 let advice = suggestion(key, self.asked.iter().copied());
@@ -212,6 +208,12 @@ impl<'p> Fields<'p> {
                 Err(FieldError::new(self.path(&shown(key)), error))
             }
         }
+    }
+
+    /// What nobody asked for.
+    pub(crate) fn unasked(&self) -> impl Iterator<Item = &'p str> {
+        let names = self.members.keys().map(String::as_str);
+        names.filter(|name| !self.asked.contains(name))
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::fields::{FieldError, Fields, at_most, one_of, probability};
+use crate::memory::Precedents;
 
 /// The longest description, in bytes.
 pub const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
@@ -93,6 +94,8 @@ pub struct ProposedAction {
     project: Option<String>,
     scope: Option<String>,
     agent: Agent,
+    #[serde(skip)]
+    precedents: Precedents,
 }
 
 impl ProposedAction {
@@ -115,6 +118,7 @@ impl ProposedAction {
             project: None,
             scope: None,
             agent: Agent::default(),
+            precedents: Precedents::default(),
         })
     }
 
@@ -215,6 +219,12 @@ impl ProposedAction {
         self
     }
 
+    /// Like these decisions.
+    pub fn with_precedents(mut self, precedents: Precedents) -> Self {
+        self.precedents = precedents;
+        self
+    }
+
     /// Takes the context. A `project` or `scope` in it is the action's own unless that says
     /// otherwise: older callers send everything there.
     fn take_context(&mut self, context: Map<String, Value>, path: &str) -> Result<(), FieldError> {
@@ -267,6 +277,11 @@ impl ProposedAction {
     /// The scope it is part of.
     pub fn scope(&self) -> Option<&str> {
         self.scope.as_deref()
+    }
+
+    /// What was decided in like cases: nothing, if nobody has looked.
+    pub fn precedents(&self) -> &Precedents {
+        &self.precedents
     }
 
     /// Who proposes it.

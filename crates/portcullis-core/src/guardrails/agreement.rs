@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::action::{ProposedAction, Stakes};
+use super::condition::History;
 use super::lower;
 use super::rule::{ROOTS, variables};
 use crate::expr::{self, Predicate};
@@ -53,6 +54,9 @@ fn path() -> impl Strategy<Value = String> {
         "agent.id",
         "agent.url",
         "agent.claimed",
+        "precedents.failures",
+        "precedents.nearest",
+        "precedents.nearestFailure.x",
     ])
     .prop_map(str::to_owned)
 }
@@ -78,6 +82,7 @@ fn leaf() -> impl Strategy<Value = String> {
         "has(action.category.x)",
         "has(action.context.c)",
         "has(agent.id)",
+        "has(precedents.nearest)",
     ]);
     prop_oneof![
         (operand(), comparison, operand()).prop_map(|(a, op, b)| format!("{a} {op} {b}")),
@@ -184,12 +189,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn the_tree_answers_as_cel_does(source in expression(), action in action()) {
+    fn the_tree_answers_as_cel_does(
+        source in expression(),
+        action in action(),
+        history in prop::sample::select(&[History::Known, History::Unknown]),
+    ) {
         let predicate = Predicate::compile(&source, ROOTS).unwrap();
         let tree = lower::condition(predicate.expression());
         let tree = tree.unwrap_or_else(|| panic!("this should be a tree: {source}"));
-        let cel = predicate.holds_in(&expr::context(variables(&action)));
-        let ours = tree.holds(&action).map_err(|trouble| trouble.to_string());
+        let cel = predicate.holds_in(&expr::context(variables(&action, history)));
+        let ours = tree.holds(&action, history).map_err(|trouble| trouble.to_string());
         prop_assert_eq!(
             cel.as_ref().ok(),
             ours.as_ref().ok(),

@@ -140,23 +140,35 @@ pub(super) enum Trouble<'c> {
     NoMembers(&'c Path, usize, &'static str),
     /// A value of this kind where another is needed.
     Kind(&'c Operand, &'static str, &'static str),
+    /// Precedents, which nobody has looked for yet.
+    NoPrecedents,
     /// Two kinds that have no order.
     NoOrder(&'c Operand, &'static str, &'static str),
 }
 
 type Answer<'c> = Result<bool, Trouble<'c>>;
 
+/// Whether the action's precedents are known. As long as they are not, what depends on them has no
+/// answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    Known,
+    Unknown,
+}
+
 /// What paths start from.
 #[derive(Clone, Copy)]
 struct View<'c> {
     action: &'c ProposedAction,
+    history: History,
     item: Val<'c>,
 }
 
 impl Condition {
-    pub(super) fn holds<'c>(&'c self, action: &'c ProposedAction) -> Answer<'c> {
+    pub(super) fn holds<'c>(&'c self, action: &'c ProposedAction, history: History) -> Answer<'c> {
         self.seen(View {
             action,
+            history,
             item: Val::Null,
         })
     }
@@ -304,6 +316,9 @@ impl Path {
     fn value<'c>(&'c self, view: View<'c>) -> Result<Val<'c>, Trouble<'c>> {
         let mut steps = self.steps.iter().enumerate();
         let start = match &self.start {
+            Start::Field(Field::Precedents(_)) if view.history == History::Unknown => {
+                return Err(Trouble::NoPrecedents);
+            }
             Start::Field(field) => field.of(view.action),
             Start::Item(_) => view.item,
         };
@@ -369,6 +384,7 @@ impl fmt::Display for Trouble<'_> {
                 let within = path.written(*index);
                 write!(f, "`{within}` is {kind}, and an object or a list is needed")
             }
+            Self::NoPrecedents => f.write_str("it depends on precedents"),
             Self::Kind(operand, found, wanted) => {
                 write!(f, "{operand} is {found}, and {wanted} is needed")
             }

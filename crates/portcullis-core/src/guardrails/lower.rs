@@ -213,6 +213,7 @@ fn member(operand: &IdedExpr, name: &str, local: Local<'_>) -> Option<Path> {
         Expr::Ident(root) if local == Some(root) => None,
         Expr::Ident(root) if root == "action" => Some(Field::OF_ACTION),
         Expr::Ident(root) if root == "agent" => Some(Field::OF_AGENT),
+        Expr::Ident(root) if root == "precedents" => Some(Field::OF_PRECEDENTS),
         _ => None,
     };
     match table {

@@ -56,6 +56,7 @@ pub use crate::fields::FieldError;
 
 use crate::canonical;
 use crate::pack::diagnostic::{Diagnostics, Report};
+use condition::History;
 use message::Template;
 use needs::Needs;
 use rule::{Asked, Rule};
@@ -121,6 +122,9 @@ pub fn load(sources: &[Source<'_>]) -> Result<Loaded, Vec<Report>> {
     Ok(Loaded {
         guardrails: Guardrails {
             needs: Needs::of(&compiled),
+            read_precedents: compiled
+                .iter()
+                .any(|one| one.guardrail.enabled && one.rule.reads_precedents()),
             compiled,
             digest,
         },
@@ -222,6 +226,8 @@ pub struct Verdict {
 pub struct Guardrails {
     compiled: Vec<Compiled>,
     needs: Needs,
+    /// Whether any of them that is enabled does.
+    read_precedents: bool,
     digest: String,
 }
 
@@ -242,9 +248,27 @@ impl Guardrails {
         self.iter().filter(|guardrail| guardrail.enabled).count()
     }
 
-    /// Judges an action.
+    /// Whether somebody has to look for precedents before this action is judged: a guardrail asks for
+    /// them, and nothing else about the action settles it.
+    pub fn want_precedents(&self, action: &ProposedAction) -> bool {
+        if !self.read_precedents {
+            return false;
+        }
+        let asked = Asked::new(action, History::Unknown);
+        let met = self.needs.met(action);
+        let mut all = self.needs.gates().iter().zip(&self.compiled);
+        all.any(|(gate, compiled)| {
+            gate.enabled
+                && compiled.rule.reads_precedents()
+                && compiled.guardrail.applies_to(action)
+                && met.opens(*gate)
+                && compiled.rule.violated(&asked).is_err()
+        })
+    }
+
+    /// Judges an action by what it has, its precedents included.
     pub fn check(&self, action: &ProposedAction) -> Verdict {
-        let asked = Asked::new(action);
+        let asked = Asked::new(action, History::Known);
         let mut verdict = Verdict {
             allowed: true,
             violations: Vec::new(),

@@ -164,6 +164,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::{Guardrails, ProposedAction, Source, load};
+    use crate::guardrails::condition::History;
     use crate::guardrails::rule::Asked;
 
     const RULES: &[&str] = &[
@@ -223,7 +224,7 @@ mod tests {
             let guardrails = guardrails(RULES);
             let verdict = guardrails.check(&action);
             let found: Vec<&str> = verdict.violations.iter().map(|one| &*one.guardrail_id).collect();
-            let asked = Asked::new(&action);
+            let asked = Asked::new(&action, History::Known);
             let expected: Vec<&str> = guardrails
                 .compiled
                 .iter()

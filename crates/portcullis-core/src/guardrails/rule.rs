@@ -7,11 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::action::ProposedAction;
-use super::condition::Condition;
+use super::condition::{Condition, History};
 use super::lower;
 use super::older::Clause;
 use super::value::{Field, Val};
 use crate::expr::{self, ExprError, Failure, Predicate, Root};
+
+/// The name of what was decided in like cases.
+const PRECEDENTS: &str = "precedents";
 
 /// What expressions see.
 pub(super) const ROOTS: &[Root] = &[
@@ -29,6 +32,18 @@ pub(super) const ROOTS: &[Root] = &[
     ),
     ("context", None),
     ("agent", Some(&["id", "url", "claimed"])),
+    (
+        PRECEDENTS,
+        Some(&[
+            "count",
+            "successes",
+            "partials",
+            "failures",
+            "abandoned",
+            "nearest",
+            "nearestFailure",
+        ]),
+    ),
 ];
 
 /// The most values in a context that an expression with a loop takes on, and the most bytes of text
@@ -90,6 +105,11 @@ impl Rule {
         trouble.map_or(Ok(true), Err)
     }
 
+    /// Whether it takes precedents to tell.
+    pub(super) fn reads_precedents(&self) -> bool {
+        self.expressions.iter().any(|one| one.reads_precedents)
+    }
+
     pub(super) fn written(&self) -> Written {
         let texts = |clauses: &[Clause]| clauses.iter().map(ToString::to_string).collect();
         Written {
@@ -123,6 +143,8 @@ impl Rule {
 pub(super) struct Expression {
     source: String,
     loops: bool,
+    /// Whether it asks what was decided in like cases.
+    pub(super) reads_precedents: bool,
     body: Body,
 }
 
@@ -142,6 +164,7 @@ impl Expression {
                  have the agent send what the inner one finds out",
             ));
         }
+        let reads_precedents = predicate.reads().any(|(root, _)| root == PRECEDENTS);
         let tree = lower::condition(predicate.expression());
         let linear = tree
             .as_ref()
@@ -155,6 +178,7 @@ impl Expression {
         Ok(Self {
             source: source.to_owned(),
             loops: loops.any,
+            reads_precedents,
             body: match tree {
                 Some(tree) => Body::Tree(tree),
                 None => Body::Cel(predicate),
@@ -170,7 +194,9 @@ impl Expression {
             ));
         }
         match &self.body {
-            Body::Tree(tree) => tree.holds(asked.action).map_err(|error| error.to_string()),
+            Body::Tree(tree) => tree
+                .holds(asked.action, asked.history)
+                .map_err(|error| error.to_string()),
             Body::Cel(predicate) => {
                 let answer = predicate.holds_in(asked.variables());
                 answer.map_err(|failure| match failure {
@@ -200,14 +226,16 @@ impl Expression {
 /// An action, and what is made of it once for all guardrails, if one needs it.
 pub(super) struct Asked<'a> {
     action: &'a ProposedAction,
+    history: History,
     variables: OnceCell<Context<'static, 'static>>,
     too_large: OnceCell<bool>,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(action: &'a ProposedAction) -> Self {
+    pub(super) fn new(action: &'a ProposedAction, history: History) -> Self {
         Self {
             action,
+            history,
             variables: OnceCell::new(),
             too_large: OnceCell::new(),
         }
@@ -215,7 +243,7 @@ impl<'a> Asked<'a> {
 
     fn variables(&self) -> &Context<'static, 'static> {
         self.variables
-            .get_or_init(|| expr::context(variables(self.action)))
+            .get_or_init(|| expr::context(variables(self.action, self.history)))
     }
 
     /// Whether the context is more than a loop takes on.
@@ -245,7 +273,10 @@ fn fits(key: &str, value: &Value, left: &mut (usize, usize)) -> bool {
     }
 }
 
-pub(super) fn variables(action: &ProposedAction) -> [(&'static str, cel::Value); 3] {
+pub(super) fn variables(
+    action: &ProposedAction,
+    history: History,
+) -> Vec<(&'static str, cel::Value)> {
     let context = expr::map(
         action
             .context()
@@ -257,12 +288,21 @@ pub(super) fn variables(action: &ProposedAction) -> [(&'static str, cel::Value);
             let value = match field.of(action) {
                 Val::Text(text) => text.into(),
                 Val::Double(number) => cel::Value::Float(number),
+                Val::Int(number) => cel::Value::Int(number),
                 Val::Map(_) => context.clone(),
                 _ => cel::Value::Null,
             };
             (*name, value)
         }))
     };
-    let (action, agent) = (members(Field::OF_ACTION), members(Field::OF_AGENT));
-    [("action", action), ("agent", agent), ("context", context)]
+    let mut variables = vec![
+        ("action", members(Field::OF_ACTION)),
+        ("agent", members(Field::OF_AGENT)),
+        ("context", context.clone()),
+    ];
+    // Without them a look at any is an error.
+    if history == History::Known {
+        variables.push((PRECEDENTS, members(Field::OF_PRECEDENTS)));
+    }
+    variables
 }

@@ -16,6 +16,7 @@ fn common_expressions_need_no_cel() {
         "action.context.a ? context.b > 1u : context.c <= -1.5",
         "agent.id != null && agent.claimed != agent.id && agent.url == null",
         "context.flag && true",
+        "precedents.failures > 0 && precedents.nearest < 0.2",
         "context.to.exists(to, to.matches('@elsewhere$')) || !context.to.all(t, t.a in ['b'])",
     ] {
         let expression = Expression::compile(source).unwrap();
@@ -36,7 +37,11 @@ fn common_expressions_need_no_cel() {
 
 #[test]
 fn expressions_may_name_what_there_is() {
-    for (root, table) in [("action", Field::OF_ACTION), ("agent", Field::OF_AGENT)] {
+    for (root, table) in [
+        ("action", Field::OF_ACTION),
+        ("agent", Field::OF_AGENT),
+        ("precedents", Field::OF_PRECEDENTS),
+    ] {
         let (_, members) = ROOTS.iter().find(|(name, _)| *name == root).unwrap();
         let named: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
         assert_eq!(members.unwrap(), named, "{root}");

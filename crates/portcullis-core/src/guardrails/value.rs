@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use super::action::ProposedAction;
+use crate::memory::{Outcome, Precedents};
 
 /// A value as CEL sees it: whole numbers are `int` wherever they fit.
 #[derive(Debug, Clone, Copy)]
@@ -138,6 +139,16 @@ pub(super) enum Field {
     AgentId,
     AgentClaimed,
     AgentUrl,
+    Precedents(Tally),
+}
+
+/// What expressions ask about precedents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tally {
+    Count,
+    Of(Outcome),
+    Nearest,
+    NearestFailure,
 }
 
 impl Field {
@@ -159,6 +170,17 @@ impl Field {
         ("claimed", Self::AgentClaimed),
     ];
 
+    /// The members of `precedents`.
+    pub(super) const OF_PRECEDENTS: &[(&str, Self)] = &[
+        ("count", Self::Precedents(Tally::Count)),
+        ("successes", Self::Precedents(Tally::Of(Outcome::Success))),
+        ("partials", Self::Precedents(Tally::Of(Outcome::Partial))),
+        ("failures", Self::Precedents(Tally::Of(Outcome::Failure))),
+        ("abandoned", Self::Precedents(Tally::Of(Outcome::Abandoned))),
+        ("nearest", Self::Precedents(Tally::Nearest)),
+        ("nearestFailure", Self::Precedents(Tally::NearestFailure)),
+    ];
+
     /// As expressions write it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -172,6 +194,13 @@ impl Field {
             Self::AgentId => "agent.id",
             Self::AgentClaimed => "agent.claimed",
             Self::AgentUrl => "agent.url",
+            Self::Precedents(Tally::Count) => "precedents.count",
+            Self::Precedents(Tally::Of(Outcome::Success)) => "precedents.successes",
+            Self::Precedents(Tally::Of(Outcome::Partial)) => "precedents.partials",
+            Self::Precedents(Tally::Of(Outcome::Failure)) => "precedents.failures",
+            Self::Precedents(Tally::Of(Outcome::Abandoned)) => "precedents.abandoned",
+            Self::Precedents(Tally::Nearest) => "precedents.nearest",
+            Self::Precedents(Tally::NearestFailure) => "precedents.nearestFailure",
         }
     }
 
@@ -188,6 +217,18 @@ impl Field {
             Self::AgentId => action.agent().id.as_deref().into(),
             Self::AgentClaimed => action.agent().claimed.as_deref().into(),
             Self::AgentUrl => action.agent().url.as_deref().into(),
+            Self::Precedents(tally) => tally.of(action.precedents()),
+        }
+    }
+}
+
+impl Tally {
+    fn of(self, precedents: &Precedents) -> Val<'static> {
+        match self {
+            Self::Count => Val::Int(precedents.as_slice().len() as i64),
+            Self::Of(outcome) => Val::Int(precedents.count(outcome) as i64),
+            Self::Nearest => Val::Double(precedents.nearest()),
+            Self::NearestFailure => Val::Double(precedents.nearest_with(Outcome::Failure)),
         }
     }
 }
@@ -224,6 +265,7 @@ impl Name {
         let own = match written.split_once('.') {
             Some(("action", member)) => named(Field::OF_ACTION, member),
             Some(("agent", member)) => named(Field::OF_AGENT, member),
+            Some(("precedents", member)) => named(Field::OF_PRECEDENTS, member),
             _ => None,
         };
         let own = own.filter(|field| *field != Field::Context);

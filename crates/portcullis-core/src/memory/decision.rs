@@ -213,7 +213,7 @@ impl Decision {
             stakes: fields.parsed("stakes", str::parse)?.unwrap_or_default(),
             confidence: fields.probability("confidence")?,
             reasons: reasons(fields)?,
-            tags: fields.parsed_list("tags", MAX_ITEMS, |tag| word(tag))?,
+            tags: fields.parsed_list("tags", MAX_ITEMS, word)?,
             agent: None,
             date,
             review_by,
@@ -244,9 +244,10 @@ impl Decision {
 
     /// Whether that is known.
     pub fn status(&self) -> Status {
-        match self.reviews.is_empty() {
-            true => Status::Pending,
-            false => Status::Reviewed,
+        if self.reviews.is_empty() {
+            Status::Pending
+        } else {
+            Status::Reviewed
         }
     }
 

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use portcullis_core::guardrails::{
     self, Guardrails, Loaded, ProposedAction, Source, Verdict, Violation,
 };
+use portcullis_core::memory::{Decision, Outcome, Precedents, Review, Summary};
 use portcullis_core::pack::diagnostic::Report;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -93,7 +94,34 @@ struct Cases {
 struct FileCase {
     name: String,
     params: Value,
+    #[serde(default)]
+    precedents: Vec<Precedent>,
     expect: Expected,
+}
+
+/// A decision like the action.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Precedent {
+    outcome: Outcome,
+    distance: f32,
+}
+
+impl Precedent {
+    fn summary(&self) -> Summary {
+        let params = json!({"decision": "Something like it"});
+        let date = jiff::Timestamp::UNIX_EPOCH;
+        let id = || "dec-1".to_owned();
+        let mut decision = Decision::from_params(params.as_object().unwrap(), id, date).unwrap();
+        decision.reviews.push(Review {
+            outcome: self.outcome,
+            actual_result: None,
+            lessons: None,
+            agent: None,
+            date,
+        });
+        Summary::of(&decision).at(self.distance)
+    }
 }
 
 #[derive(Deserialize)]
@@ -113,9 +141,12 @@ impl FileCase {
         let Self {
             name,
             params,
+            precedents,
             expect,
         } = self;
-        let verdict = guardrails.check(&propose(params));
+        let precedents = Precedents::among(precedents.iter().map(Precedent::summary));
+        let action = propose(params).with_precedents(precedents);
+        let verdict = guardrails.check(&action);
         assert_eq!(ids(&verdict.violations), expect.violations, "{name}");
         assert_eq!(ids(&verdict.warnings), expect.warnings, "{name}");
         assert_eq!(verdict.logged, expect.logged, "{name}");
@@ -432,6 +463,36 @@ pub(crate) fn propose(params: &Value) -> ProposedAction {
 
 fn ids(violations: &[Violation]) -> Vec<String> {
     violations.iter().map(|v| v.guardrail_id.clone()).collect()
+}
+
+/// History is looked up only where it can make a difference.
+#[test]
+fn precedents_are_wanted_where_nothing_else_settles_it() {
+    let guardrails = load(
+        "- id: history
+  when: action.stakes == 'high' && has(context.live) && precedents.failures > 0
+- id: odd
+  enabled: false
+  when: precedents.count == 0
+",
+    );
+    let wants = |action: Value| guardrails.want_precedents(&propose(&json!({"action": action})));
+    assert!(wants(
+        json!({"description": "a", "stakes": "high", "context": {"live": 1}})
+    ));
+    assert!(!wants(
+        json!({"description": "a", "stakes": "low", "context": {"live": 1}})
+    ));
+    assert!(!wants(json!({"description": "a", "stakes": "high"})));
+    // What only `cel` can evaluate is asked in the same way.
+    let guardrails =
+        load("- {id: sum, when: action.stakes == 'high' && precedents.failures + 1 > 2}");
+    let wants = |stakes| {
+        let action = json!({"description": "a", "stakes": stakes});
+        guardrails.want_precedents(&propose(&json!({"action": action})))
+    };
+    assert!(wants("high"));
+    assert!(!wants("low"));
 }
 
 /// Verdicts are values that threads may share.
