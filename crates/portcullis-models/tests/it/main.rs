@@ -1,0 +1,5 @@
+//! Models held to what their own libraries say.
+
+mod fixture;
+
+mod built_in;
