@@ -15,9 +15,13 @@
 //! # Ok::<(), portcullis_core::memory::EmbedError>(())
 //! ```
 
+mod bert;
 mod builtin;
+mod load;
 mod vector;
 mod wordpiece;
 
+pub use bert::Bert;
 pub use builtin::BuiltIn;
+pub use load::LoadError;
 pub use wordpiece::WordPiece;

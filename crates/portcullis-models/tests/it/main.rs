@@ -2,4 +2,5 @@
 
 mod fixture;
 
+mod bert;
 mod built_in;
