@@ -4,3 +4,4 @@ mod fixture;
 
 mod bert;
 mod built_in;
+mod http;
