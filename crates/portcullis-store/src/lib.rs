@@ -11,3 +11,4 @@
 
 pub mod evidence;
 pub mod memory;
+mod queue;

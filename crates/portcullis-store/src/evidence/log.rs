@@ -15,9 +15,9 @@ use super::checkpoints::Checkpoints;
 use super::clock::rfc3339;
 use super::disk::{Disk, RealDisk};
 use super::options::{Durability, Options};
-use super::queue::{Gather, Queue, Refused};
 use super::recover::{self, OpenError, Opened, Recovery};
 use super::writer::{WriteError, Writer};
+use crate::queue::{Gather, Queue, Refused};
 
 /// Why an entry is not in the log.
 #[derive(Debug, Clone, thiserror::Error)]

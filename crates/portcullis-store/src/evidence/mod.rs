@@ -43,7 +43,6 @@ mod key;
 mod lines;
 mod log;
 mod options;
-mod queue;
 mod read;
 mod recover;
 mod verify;

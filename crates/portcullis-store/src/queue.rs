@@ -1,4 +1,4 @@
-//! Entries that wait to be written, together.
+//! What waits to be written, together.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ const BATCH_BYTES: usize = 8 << 20;
 
 /// Why something may not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     Full,
     Closed,
 }
 
 /// A bounded queue from which one thread takes all there is.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(crate) struct Queue<T> {
     bound: usize,
     state: Mutex<State<T>>,
     wake: Condvar,
@@ -44,29 +44,29 @@ struct Waiting<T> {
 
 /// What was taken.
 #[derive(Debug)]
-pub(super) struct Taken<T> {
-    pub(super) items: Vec<T>,
+pub(crate) struct Taken<T> {
+    pub(crate) items: Vec<T>,
     /// Whether nothing more will come.
-    pub(super) finished: bool,
+    pub(crate) finished: bool,
 }
 
 /// How long to wait for more than one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gather {
-    pub(super) entries: usize,
-    pub(super) at_most: Duration,
+pub(crate) struct Gather {
+    pub(crate) entries: usize,
+    pub(crate) at_most: Duration,
 }
 
 impl Gather {
     /// Takes what there is at once.
-    pub(super) const NOTHING: Self = Self {
+    pub(crate) const NOTHING: Self = Self {
         entries: 1,
         at_most: Duration::ZERO,
     };
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new(bound: usize) -> Self {
+    pub(crate) fn new(bound: usize) -> Self {
         Self {
             bound,
             state: Mutex::new(State {
@@ -80,12 +80,14 @@ impl<T> Queue<T> {
         }
     }
 
-    pub(super) fn push(&self, item: T, bytes: usize) -> Result<(), Refused> {
+    pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), Refused> {
         let mut state = self.lock();
         if state.closing {
             return Err(Refused::Closed);
         }
-        if state.waiting.len() >= self.bound || state.bytes + bytes > MOST_BYTES {
+        // One by itself may be as large as it likes: its memory is taken already.
+        let heavy = !state.waiting.is_empty() && state.bytes + bytes > MOST_BYTES;
+        if state.waiting.len() >= self.bound || heavy {
             return Err(Refused::Full);
         }
         state.bytes += bytes;
@@ -106,23 +108,23 @@ impl<T> Queue<T> {
     }
 
     /// Lets the thread look around, though nothing waits.
-    pub(super) fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         self.lock().nudged = true;
         self.wake.notify_one();
     }
 
     /// Lets nothing more in.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.wake.notify_one();
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.lock().closing
     }
 
     /// How many wait, and since when the first does.
-    pub(super) fn waiting(&self) -> (usize, Option<Instant>) {
+    pub(crate) fn waiting(&self) -> (usize, Option<Instant>) {
         let state = self.lock();
         (
             state.waiting.len(),
@@ -134,7 +136,7 @@ impl<T> Queue<T> {
     ///
     /// Those who were answered together come back one after the other. To write the first of them alone would
     /// let all others wait for two writes instead of one, so `gather` gives them a moment.
-    pub(super) fn take(&self, patience: Duration, gather: Gather) -> Taken<T> {
+    pub(crate) fn take(&self, patience: Duration, gather: Gather) -> Taken<T> {
         let state = self.lock();
         let idle = |state: &State<T>| state.waiting.is_empty() && !state.nudged && !state.closing;
         let state = self.wait(state, 1, patience, idle);
