@@ -2,9 +2,15 @@
 //!
 //! [`Memory`] is what every backend does, and `tests/it/conformance.rs` what each has to pass.
 
+mod index;
+mod sqlite;
+
 use portcullis_core::memory::{
     AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, Outcome, Query, Review,
 };
+
+pub use index::By;
+pub use sqlite::{OpenError, SqliteMemory, SqliteOptions, SqliteStats};
 
 /// Keeps decisions and finds them again.
 ///
@@ -102,7 +108,7 @@ pub struct MemoryState {
 }
 
 /// Why the memory does not answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// There is no such decision.
     #[error("there is no decision `{id}`")]
@@ -116,6 +122,26 @@ pub enum MemoryError {
     /// The database does not take or give it.
     #[error("the memory's database fails: {0}")]
     Database(String),
+    /// Too many wait. Shed the call, or let it come again.
+    #[error("the memory is overloaded: {waiting} changes are waiting for the disk")]
+    Overloaded {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// What is on disk is still being read. Let the call come again.
+    #[error("the memory is still loading: {done} of {of} decisions are read")]
+    Loading {
+        /// How many decisions are read.
+        done: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// There was not enough time to close.
+    #[error("the memory was not written out in time: {waiting} changes are waiting")]
+    Unfinished {
+        /// How many wait.
+        waiting: usize,
+    },
     /// The memory is closed.
     #[error("the memory is closed")]
     Closed,

@@ -1,5 +1,7 @@
-//! What the evidence log promises, tested from outside: one binary, a module per promise.
+//! What the evidence log and the memory promise, tested from outside: one binary, a module per promise.
 
+#[cfg(test)]
+mod conformance;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
@@ -8,5 +10,9 @@ mod documented;
 mod files;
 #[cfg(test)]
 mod log;
+#[cfg(test)]
+mod memories;
+#[cfg(test)]
+mod sqlite;
 #[cfg(test)]
 mod tamper;

@@ -1,0 +1,161 @@
+//! The thread in the background: it gives decisions their vectors.
+//!
+//! Decisions without a vector of the model in use are embedded a few at a time, and what comes of it goes
+//! to the keeper like any other change. After another model was put to use these are all of them; until a
+//! vector is replaced it lies there, and is not compared with anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::memory::{EmbedError, Embedder};
+use rusqlite::params;
+
+use super::rows::{self, COLUMNS, WIDTH};
+use super::shared::{Shared, lock};
+use super::vectors::Codes;
+use crate::memory::MemoryError;
+
+/// How many texts a model is given at once.
+const AT_ONCE: usize = 32;
+
+/// How long to wait after the first failure, and after many.
+const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+
+/// Vectors for these texts, as they are kept. Whatever is not as it should be is an error.
+pub(super) fn embed(embedder: &dyn Embedder, texts: &[&str]) -> Result<Vec<Codes>, EmbedError> {
+    let wrong = |why: String| EmbedError {
+        model: embedder.name().to_owned(),
+        why,
+    };
+    let vectors = embedder.embed(texts)?;
+    if vectors.len() != texts.len() {
+        let (found, asked) = (vectors.len(), texts.len());
+        return Err(wrong(format!("{found} vectors came for {asked} texts")));
+    }
+    let dimension = embedder.dimension();
+    let codes = vectors.iter().map(|vector| {
+        if vector.len() != dimension {
+            let found = vector.len();
+            return Err(wrong(format!(
+                "a vector has {found} numbers instead of {dimension}"
+            )));
+        }
+        Codes::of(vector).ok_or_else(|| wrong("a vector has numbers that are none".to_owned()))
+    });
+    codes.collect()
+}
+
+pub(super) struct Background {
+    shared: Arc<Shared>,
+    /// All rows up to here were looked at.
+    cursor: i64,
+    at_once: usize,
+    backoff: Duration,
+}
+
+struct Waiting {
+    row: i64,
+    text: String,
+}
+
+impl Background {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            cursor: 0,
+            at_once: AT_ONCE,
+            backoff: BACKOFF[0],
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while self.shared.background.wait() {
+            if !self.embed_all() {
+                return;
+            }
+            self.improve_index();
+        }
+    }
+
+    /// The place for what makes searching faster and takes long: plan under a read lock of `shared.index`,
+    /// work without one, adopt under a write lock.
+    #[expect(
+        clippy::unused_self,
+        reason = "the index that looks at each decision has nothing to improve"
+    )]
+    fn improve_index(&self) {}
+
+    /// Goes on until no decision waits. False if it is to stop.
+    fn embed_all(&mut self) -> bool {
+        loop {
+            match self.embed_some() {
+                Ok(true) => {
+                    self.backoff = BACKOFF[0];
+                    self.at_once = AT_ONCE;
+                    *lock(&self.shared.trouble) = None;
+                }
+                Ok(false) => return true,
+                Err(MemoryError::Closed) => return false,
+                Err(error) => {
+                    *lock(&self.shared.trouble) = Some(error.to_string());
+                    // If it was for one of the texts, the others do not wait for ever.
+                    self.at_once = 1;
+                    let backoff = self.backoff;
+                    self.backoff = (backoff * 2).min(BACKOFF[1]);
+                    if !self.shared.background.rest(backoff) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// False if there was none.
+    fn embed_some(&mut self) -> Result<bool, MemoryError> {
+        let mut waiting = self.next()?;
+        if waiting.is_empty() && self.cursor > 0 && self.shared.index()?.unembedded() > 0 {
+            // One was passed over, or its vector was replaced by somebody with another model.
+            self.cursor = 0;
+            waiting = self.next()?;
+        }
+        let Some(last) = waiting.last() else {
+            return Ok(false);
+        };
+        self.cursor = last.row;
+        let texts: Vec<&str> = waiting
+            .iter()
+            .map(|waiting| waiting.text.as_str())
+            .collect();
+        let codes = embed(&*self.shared.embedder, &texts)?;
+        let bytes = codes.iter().map(|codes| codes.codes.len()).sum();
+        let rows: Vec<i64> = waiting.iter().map(|waiting| waiting.row).collect();
+        self.shared.write(bytes, move |batch| {
+            rows.iter()
+                .zip(&codes)
+                .try_for_each(|(row, codes)| batch.embed(*row, codes))
+        })?;
+        Ok(true)
+    }
+
+    fn next(&self) -> Result<Vec<Waiting>, MemoryError> {
+        let embedder = &self.shared.embedder;
+        self.shared.read(|connection| {
+            let sql = format!(
+                "SELECT {COLUMNS}, d.row FROM decision d
+                 LEFT JOIN vector v ON v.decision = d.row AND length(v.codes) = ?2
+                     AND v.model = (SELECT number FROM model WHERE name = ?1)
+                 WHERE d.row > ?3 AND v.decision IS NULL ORDER BY d.row LIMIT ?4"
+            );
+            let mut waiting = connection.prepare_cached(&sql)?;
+            let dimension = embedder.dimension() as i64;
+            let params = params![embedder.name(), dimension, self.cursor, self.at_once as i64];
+            let waiting = waiting.query_map(params, |row| {
+                Ok(Waiting {
+                    row: row.get(WIDTH)?,
+                    text: rows::decision(row)?.meaning(),
+                })
+            })?;
+            waiting.collect()
+        })
+    }
+}
