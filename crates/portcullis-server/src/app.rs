@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,13 @@ use portcullis_core::evidence::{Body, Link, Redactor};
 use portcullis_core::guardrails::Guardrails;
 use portcullis_runtime::Gateway;
 use portcullis_store::evidence::{AppendError, EvidenceLog};
+use portcullis_store::memory::{Memory, MemoryState};
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::auth::{AgentId, AuthError};
 use crate::config::Settings;
+use crate::jsonrpc::RpcError;
 use crate::limit::RateLimiter;
 use crate::metrics::{EvidenceState, Metrics};
 
@@ -31,6 +34,7 @@ pub(crate) struct App {
     pub(crate) policy_ready: watch::Receiver<bool>,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) evidence: EvidenceLog,
+    pub(crate) memory: Arc<dyn Memory>,
     /// Built while the server starts: the first entry waits for it, nothing else does.
     pub(crate) redactor: OnceCell<Arc<Redactor>>,
     pub(crate) started: Instant,
@@ -63,6 +67,33 @@ impl App {
                 AppendError::Closed => "the server is stopping".to_owned(),
             })
         })
+    }
+
+    /// Asks the memory, on a thread that may wait.
+    pub(crate) async fn remember<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Memory) -> Result<T, RpcError> + Send + 'static,
+    ) -> Result<T, RpcError> {
+        let memory = Arc::clone(&self.memory);
+        let started = Instant::now();
+        let answer = tokio::task::spawn_blocking(move || ask(&*memory)).await;
+        self.metrics.asked_memory(started.elapsed());
+        answer.unwrap_or_else(|error| Err(RpcError::Internal(error.to_string())))
+    }
+
+    /// How things stand with the memory; nothing, if it cannot say.
+    pub(crate) async fn memory_state(&self) -> Option<MemoryState> {
+        self.remember(|memory| Ok(memory.state().ok())).await.ok()?
+    }
+
+    /// What somebody said, without secrets.
+    pub(crate) async fn without_secrets<'p>(
+        &self,
+        params: &'p Map<String, Value>,
+    ) -> Result<Cow<'p, Map<String, Value>>, RpcError> {
+        let redactor = self.redactor().await;
+        let redactor = redactor.map_err(|error| RpcError::Internal(error.to_string()))?;
+        Ok(redactor.without_secrets(params))
     }
 
     pub(crate) async fn redactor(&self) -> Result<&Arc<Redactor>, RecordError> {
@@ -120,9 +151,13 @@ impl Entry {
 #[error("the evidence log cannot be written: {0}")]
 pub(crate) struct RecordError(pub(crate) String);
 
+/// Now, to the microsecond.
+pub(crate) fn instant() -> Timestamp {
+    let micros = Timestamp::now().as_microsecond();
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
 /// Now, as every answer and entry writes it.
 pub(crate) fn now() -> String {
-    let micros = Timestamp::now().as_microsecond();
-    let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH);
-    now.to_string()
+    instant().to_string()
 }

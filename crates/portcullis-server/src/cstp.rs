@@ -2,27 +2,25 @@
 //!
 //! Nothing is decided here. Core judges, the evidence log keeps, and an answer leaves only after both.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use portcullis_core::guardrails::{
-    Guardrail, Guardrails, Intent, ProposedAction, Verdict, Violation,
-};
+use futures_util::future::{join_all, try_join};
+use portcullis_core::guardrails::{Guardrail, Guardrails, ProposedAction, Verdict, Violation};
+use portcullis_core::memory::{AnnouncedIntent, Precedents, suggestions};
 use portcullis_core::pack::diagnostic::suggestion;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::{App, Entry, now};
+use crate::app::{App, Entry, instant, now};
 use crate::auth::AgentId;
+use crate::decisions;
 use crate::http::RequestId;
 use crate::jsonrpc::{Body, Call, FieldError, Id, Item, Response, RpcError};
 use crate::method::Method;
 use crate::metrics::CallOutcome;
-
-/// The most that an answer suggests (F004).
-const MAX_SUGGESTIONS: usize = 5;
 
 /// What to send back for a body.
 #[derive(Debug, Default)]
@@ -123,9 +121,16 @@ const fn outcome(error: &RpcError) -> CallOutcome {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Answer {
+    Calibration(decisions::CalibrationAnswer),
     Check(CheckAnswer),
+    Decision(decisions::DecisionAnswer),
+    Decisions(decisions::ListAnswer),
+    Found(decisions::QueryAnswer),
+    Guardrails(Value),
     Intent(IntentAnswer),
-    List(Value),
+    Recorded(decisions::RecordAnswer),
+    Reviewed(decisions::ReviewAnswer),
+    Revisions(decisions::IntentRevisions),
 }
 
 async fn dispatch(
@@ -137,15 +142,32 @@ async fn dispatch(
     let taken = app.limiter.take(caller.agent, method).await;
     taken.map_err(|retry_after| RpcError::RateLimited { retry_after })?;
     let params = call.params()?;
-    match method {
-        Method::AnnounceIntent => announce_intent(app, caller, &params)
-            .await
-            .map(Answer::Intent),
-        Method::CheckGuardrails => check_guardrails(app, caller, &params)
-            .await
-            .map(Answer::Check),
-        Method::ListGuardrails => list_guardrails(app, &params).map(Answer::List),
-    }
+    let params = &params;
+    Ok(match method {
+        Method::AnnounceIntent => Answer::Intent(announce_intent(app, caller, params).await?),
+        Method::CheckGuardrails => Answer::Check(check_guardrails(app, caller, params).await?),
+        Method::GetCalibration => Answer::Calibration(
+            app.recall(caller, params, decisions::get_calibration)
+                .await?,
+        ),
+        Method::GetDecision => {
+            Answer::Decision(app.recall(caller, params, decisions::get_decision).await?)
+        }
+        Method::GetIntent => {
+            Answer::Revisions(app.recall(caller, params, decisions::get_intent).await?)
+        }
+        Method::ListDecisions => Answer::Decisions(
+            app.recall(caller, params, decisions::list_decisions)
+                .await?,
+        ),
+        Method::ListGuardrails => Answer::Guardrails(list_guardrails(app, params)?),
+        Method::QueryDecisions => Answer::Found(
+            app.recall(caller, params, decisions::query_decisions)
+                .await?,
+        ),
+        Method::RecordDecision => Answer::Recorded(app.record_decision(caller, params).await?),
+        Method::ReviewDecision => Answer::Reviewed(app.review_decision(caller, params).await?),
+    })
 }
 
 /// F003's answer.
@@ -157,18 +179,27 @@ pub struct CheckAnswer {
     warnings: Vec<Violation>,
     evaluated: usize,
     evaluated_at: String,
+    /// What was decided in like cases, if a guardrail asked.
+    #[serde(skip_serializing_if = "Precedents::is_empty")]
+    precedents: Precedents,
     agent: String,
 }
 
 impl CheckAnswer {
     /// The verdict as the method answers it.
-    pub fn new(verdict: Verdict, evaluated_at: String, agent: String) -> Self {
+    pub fn new(
+        verdict: Verdict,
+        precedents: Precedents,
+        evaluated_at: String,
+        agent: String,
+    ) -> Self {
         Self {
             allowed: verdict.allowed,
             violations: verdict.violations,
             warnings: verdict.warnings,
             evaluated: verdict.evaluated,
             evaluated_at,
+            precedents,
             agent,
         }
     }
@@ -179,10 +210,14 @@ async fn check_guardrails(
     caller: Caller<'_>,
     params: &Map<String, Value>,
 ) -> Result<CheckAnswer, RpcError> {
-    let action = ProposedAction::from_params(params)
+    let mut action = ProposedAction::from_params(params)
         .map_err(RpcError::InvalidParams)?
         .authenticated_as(caller.agent.as_str());
     let guardrails = app.guardrails.load_full();
+    if guardrails.want_precedents(&action) {
+        let precedents = app.precedents(&action, None).await?;
+        action = action.with_precedents(precedents);
+    }
     let verdict = judge(&guardrails, &action)?;
     let evaluated_at = now();
     let entry = entry(
@@ -197,17 +232,20 @@ async fn check_guardrails(
     tell(caller, &verdict);
     record(app, &entry).await?;
     let agent = app.settings.agent.name.clone();
-    Ok(CheckAnswer::new(verdict, evaluated_at, agent))
+    let precedents = action.precedents().clone();
+    Ok(CheckAnswer::new(verdict, precedents, evaluated_at, agent))
 }
 
-/// F004's answer. There is no memory of decisions yet, so there are none that are similar.
+/// F004's answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IntentAnswer {
     received: bool,
     correlation_id: String,
+    /// How often it has been announced, this time included.
+    revision: u64,
     received_at: String,
-    similar_decisions: [Value; 0],
+    similar_decisions: Precedents,
     guardrail_status: GuardrailStatus,
     suggestions: Vec<String>,
     responding_agent: String,
@@ -222,19 +260,21 @@ struct GuardrailStatus {
 }
 
 impl IntentAnswer {
-    /// The verdict as the method answers it. An intent that has no id gets one.
+    /// The verdict as the method answers it.
     pub fn new(
         verdict: Verdict,
-        correlation_id: Option<String>,
+        similar_decisions: Precedents,
+        (correlation_id, revision): (String, u64),
         received_at: String,
         agent: String,
     ) -> Self {
         Self {
             received: true,
-            correlation_id: correlation_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
+            correlation_id,
+            revision,
             received_at,
-            similar_decisions: [],
-            suggestions: suggestions(&verdict),
+            suggestions: suggestions(&similar_decisions, &verdict),
+            similar_decisions,
             guardrail_status: GuardrailStatus {
                 allowed: verdict.allowed,
                 violations: verdict.violations,
@@ -246,51 +286,63 @@ impl IntentAnswer {
     }
 }
 
+/// An id for an intent whose agent gave it none.
+pub fn new_correlation_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
 async fn announce_intent(
     app: &App,
     caller: Caller<'_>,
     params: &Map<String, Value>,
 ) -> Result<IntentAnswer, RpcError> {
-    let Intent {
-        action,
-        correlation_id,
-        context,
-    } = ProposedAction::from_intent(params).map_err(RpcError::InvalidParams)?;
-    let action = action.authenticated_as(caller.agent.as_str());
+    let read = |params| {
+        ProposedAction::from_intent(params)
+            .map(|intent| intent.announced_by(caller.agent.as_str()))
+            .map_err(RpcError::InvalidParams)
+    };
+    let mut intent = read(params)?;
     let guardrails = app.guardrails.load_full();
-    let verdict = judge(&guardrails, &action)?;
-    let received_at = now();
+    let searching = app.precedents(&intent.action, intent.context.as_deref());
+    let (precedents, verdict) = if guardrails.want_precedents(&intent.action) {
+        let precedents = searching.await?;
+        intent.action = intent.action.with_precedents(precedents.clone());
+        (precedents, judge(&guardrails, &intent.action)?)
+    } else {
+        // The search has a thread of its own.
+        let judging = async { judge(&guardrails, &intent.action) };
+        try_join(searching, judging).await?
+    };
+    let received_at = instant();
+    let correlation_id = intent.correlation_id.take();
+    let correlation_id = correlation_id.unwrap_or_else(new_correlation_id);
     let mut entry = entry(
         "intent",
-        &received_at,
+        &received_at.to_string(),
         caller,
-        &action,
+        &intent.action,
         &verdict,
         &guardrails,
     );
+    entry.told("correlation_id", correlation_id.as_str());
+    entry.told("context", intent.context.clone());
+    entry.told("metadata", intent.action.context().clone());
     app.metrics.checked(&verdict);
     tell(caller, &verdict);
-    let agent = app.settings.agent.name.clone();
-    let answer = IntentAnswer::new(verdict, correlation_id, received_at, agent);
-    entry.told("correlation_id", answer.correlation_id.as_str());
-    entry.told("context", context);
-    entry.told("metadata", action.context().clone());
-    record(app, &entry).await?;
-    Ok(answer)
-}
-
-/// What to do instead, each once: first what would lift a block.
-fn suggestions(verdict: &Verdict) -> Vec<String> {
-    let mut suggestions: Vec<String> = Vec::new();
-    for violation in verdict.violations.iter().chain(&verdict.warnings) {
-        if let Some(suggestion) = &violation.suggestion
-            && !suggestions.contains(suggestion)
-        {
-            suggestions.push(suggestion.clone());
-        }
+    let kept = app.without_secrets(params).await?;
+    if let Cow::Owned(params) = &kept {
+        intent = read(params)?;
     }
-    suggestions.truncate(MAX_SUGGESTIONS);
-    suggestions
+    let announced = AnnouncedIntent::new(&intent, correlation_id.clone(), &verdict, received_at);
+    let (revision, ()) = try_join(app.keep_intent(announced), record(app, &entry)).await?;
+    let agent = app.settings.agent.name.clone();
+    Ok(IntentAnswer::new(
+        verdict,
+        precedents,
+        (correlation_id, revision),
+        received_at.to_string(),
+        agent,
+    ))
 }
 
 fn list_guardrails(app: &App, params: &Map<String, Value>) -> Result<Value, RpcError> {
@@ -333,7 +385,7 @@ fn judge(guardrails: &Arc<Guardrails>, action: &ProposedAction) -> Result<Verdic
     })
 }
 
-async fn record(app: &App, entry: &Entry) -> Result<(), RpcError> {
+pub(crate) async fn record(app: &App, entry: &Entry) -> Result<(), RpcError> {
     let recorded = app.record(entry).await;
     recorded
         .map(|_| ())
@@ -355,10 +407,7 @@ fn entry(
             .map(|violation| violation.guardrail_id.as_str())
             .collect()
     };
-    let mut entry = Entry::default();
-    entry.made("timestamp", timestamp);
-    entry.made("event", event);
-    entry.made("requesting_agent", caller.agent.as_str());
+    let mut entry = begin_entry(event, timestamp, caller);
     entry.told("action", action.description());
     entry.told("category", action.category());
     entry.made("stakes", action.stakes().as_str());
@@ -375,7 +424,21 @@ fn entry(
     {
         entry.told("claimed_agent", claimed.as_str());
     }
+    let precedents = action.precedents().as_slice();
+    if !precedents.is_empty() {
+        let ids: Value = precedents.iter().map(|one| one.id.as_str()).collect();
+        entry.told("precedents", ids);
+    }
     entry.made("policy_digest", guardrails.digest());
+    entry
+}
+
+/// What every entry has.
+pub(crate) fn begin_entry(event: &str, timestamp: &str, caller: Caller<'_>) -> Entry {
+    let mut entry = Entry::default();
+    entry.made("timestamp", timestamp);
+    entry.made("event", event);
+    entry.made("requesting_agent", caller.agent.as_str());
     caller.request_id.note(&mut entry);
     entry
 }

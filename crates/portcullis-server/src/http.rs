@@ -218,7 +218,10 @@ async fn prometheus(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
     if let Err(error) = app.authenticate(authorization(&headers)) {
         return unauthorized(error);
     }
-    let page = app.metrics.page(app.uptime(), app.evidence_state());
+    let memory = app.memory_state().await;
+    let page = app
+        .metrics
+        .page(app.uptime(), app.evidence_state(), memory.as_ref());
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 
@@ -258,6 +261,14 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
     let guardrails = app.guardrails.load();
     let failing = app.evidence.stats().last_error.is_some();
     let ready = policy_ready && !stopping && !failing;
+    let memory = match app.memory_state().await {
+        Some(state) => json!({
+            "decisions": state.decisions,
+            "model": state.model,
+            "unembedded": state.unembedded,
+        }),
+        None => json!("failing"),
+    };
     let mut warnings = Vec::new();
     if !app.settings.auth.enabled {
         warnings.push("authentication is off: anybody who reaches this address may call");
@@ -281,6 +292,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
             "guardrails": {"enabled": guardrails.enabled(), "digest": guardrails.digest()},
             // Why is in the log: whoever asks here has shown no token.
             "evidence": if failing { "failing" } else { "writing" },
+            "memory": memory,
             "stopping": stopping,
             "warnings": warnings,
         }),

@@ -14,6 +14,7 @@ mod card;
 pub mod client;
 pub mod config;
 mod cstp;
+pub mod decisions;
 mod files;
 mod guard;
 mod http;
@@ -25,7 +26,7 @@ mod serve;
 pub mod telemetry;
 mod tls;
 
-pub use cstp::{CheckAnswer, IntentAnswer};
+pub use cstp::{CheckAnswer, IntentAnswer, new_correlation_id};
 pub use files::{GuardrailError, GuardrailFiles};
 pub use http::OPENAPI;
 pub use method::Method;

@@ -7,8 +7,22 @@ pub enum Method {
     AnnounceIntent,
     /// F003: may this be done?
     CheckGuardrails,
+    /// How well agents know what they know.
+    GetCalibration,
+    /// All that is known of a decision.
+    GetDecision,
+    /// All that was announced under a correlation id.
+    GetIntent,
+    /// Decisions, the latest first.
+    ListDecisions,
     /// What the guardrails are.
     ListGuardrails,
+    /// Decisions like something, the nearest first.
+    QueryDecisions,
+    /// Remember a decision.
+    RecordDecision,
+    /// Say what came of one.
+    ReviewDecision,
 }
 
 impl Method {
@@ -16,7 +30,14 @@ impl Method {
     pub const ALL: &'static [Self] = &[
         Self::AnnounceIntent,
         Self::CheckGuardrails,
+        Self::GetCalibration,
+        Self::GetDecision,
+        Self::GetIntent,
+        Self::ListDecisions,
         Self::ListGuardrails,
+        Self::QueryDecisions,
+        Self::RecordDecision,
+        Self::ReviewDecision,
     ];
 
     /// As it is called.
@@ -24,7 +45,14 @@ impl Method {
         match self {
             Self::AnnounceIntent => "cstp.announceIntent",
             Self::CheckGuardrails => "cstp.checkGuardrails",
+            Self::GetCalibration => "cstp.getCalibration",
+            Self::GetDecision => "cstp.getDecision",
+            Self::GetIntent => "cstp.getIntent",
+            Self::ListDecisions => "cstp.listDecisions",
             Self::ListGuardrails => "cstp.listGuardrails",
+            Self::QueryDecisions => "cstp.queryDecisions",
+            Self::RecordDecision => "cstp.recordDecision",
+            Self::ReviewDecision => "cstp.reviewDecision",
         }
     }
 
@@ -37,7 +65,16 @@ impl Method {
             Self::CheckGuardrails => {
                 "Check an intended action against the guardrails: allowed or blocked, by which, and what to do instead"
             }
+            Self::GetCalibration => {
+                "Compare how sure agents were with how it turned out: Brier score, buckets, advice"
+            }
+            Self::GetDecision => "Show a decision, why it was taken and what came of it",
+            Self::GetIntent => "Show all that was announced under a correlation id",
+            Self::ListDecisions => "List decisions, the latest first",
             Self::ListGuardrails => "List the guardrails that checks go by",
+            Self::QueryDecisions => "Find decisions by meaning and by words, the nearest first",
+            Self::RecordDecision => "Remember a decision, with its reasons",
+            Self::ReviewDecision => "Say what came of a decision, and what was learned",
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use portcullis_core::{Evaluation, Event};
 use portcullis_runtime::Telemetry;
+use portcullis_store::memory::MemoryState;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -129,6 +130,7 @@ pub(crate) struct Metrics {
     no_policy: Counter,
     reloads: Family<OutcomeLabel, Counter>,
     evidence: EvidenceMetrics,
+    memory: MemoryMetrics,
     uptime: Gauge,
 }
 
@@ -138,6 +140,12 @@ struct EvidenceMetrics {
     failures: Counter,
     queued: Gauge,
     append_seconds: Option<Histogram>,
+}
+
+struct MemoryMetrics {
+    decisions: Gauge,
+    unembedded: Gauge,
+    seconds: Histogram,
 }
 
 fn latency() -> Histogram {
@@ -163,6 +171,11 @@ impl Default for Metrics {
             evidence: EvidenceMetrics {
                 append_seconds: Some(append_seconds.clone()),
                 ..EvidenceMetrics::default()
+            },
+            memory: MemoryMetrics {
+                decisions: Gauge::default(),
+                unembedded: Gauge::default(),
+                seconds: latency(),
             },
             uptime: Gauge::default(),
             registry: Registry::default(),
@@ -244,6 +257,22 @@ impl Default for Metrics {
             "Time from handing an entry over until it is as durable as configured",
             Unit::Seconds,
             append_seconds,
+        );
+        registry.register(
+            "memory_decisions",
+            "Decisions that are remembered",
+            metrics.memory.decisions.clone(),
+        );
+        registry.register(
+            "memory_unembedded",
+            "Decisions that wait for a vector, and are found by words alone",
+            metrics.memory.unembedded.clone(),
+        );
+        registry.register_with_unit(
+            "memory_duration",
+            "Time that the memory takes, to find or to keep",
+            Unit::Seconds,
+            metrics.memory.seconds.clone(),
         );
         registry.register_with_unit(
             "uptime",
@@ -353,14 +382,29 @@ impl Metrics {
         }
     }
 
+    /// The memory has answered, or not.
+    pub(crate) fn asked_memory(&self, took: Duration) {
+        self.memory.seconds.observe(took.as_secs_f64());
+    }
+
     /// The page that Prometheus reads.
-    pub(crate) fn page(&self, uptime: Duration, evidence: EvidenceState) -> String {
+    pub(crate) fn page(
+        &self,
+        uptime: Duration,
+        evidence: EvidenceState,
+        memory: Option<&MemoryState>,
+    ) -> String {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.uptime.set(whole(uptime.as_secs()));
         self.evidence.entries.set(whole(evidence.entries));
         let failures = self.evidence.failures.inner();
         failures.store(evidence.failures, Ordering::Relaxed);
         self.evidence.queued.set(whole(evidence.queued));
+        if let Some(memory) = memory {
+            let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+            self.memory.decisions.set(whole(memory.decisions));
+            self.memory.unembedded.set(whole(memory.unembedded));
+        }
         let mut page = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut page, &self.registry);

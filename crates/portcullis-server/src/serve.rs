@@ -19,13 +19,14 @@ use portcullis_core::pack::diagnostic::Report;
 use portcullis_core::{Policy, pack};
 use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
+use portcullis_store::memory::{self, SqliteMemory, SqliteOptions};
 use serde_json::Map;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::{App, now};
-use crate::config::{PolicySettings, Settings};
+use crate::config::{MemorySettings, PolicySettings, Settings};
 use crate::files::{GuardrailError, GuardrailFiles};
 use crate::limit::MemoryLimiter;
 use crate::metrics::Metrics;
@@ -51,6 +52,12 @@ pub enum StartError {
     /// The evidence log cannot be written.
     #[error(transparent)]
     Evidence(#[from] OpenError),
+    /// The memory cannot be opened.
+    #[error(transparent)]
+    Memory(#[from] memory::OpenError),
+    /// The model that finds decisions by their meaning cannot be used.
+    #[error("cannot use `memory.embedder`: {0}")]
+    Embedder(String),
     /// The key that signs checkpoints cannot be used.
     #[error("cannot use the signing key in {}: {error}", path.display())]
     SigningKey {
@@ -108,6 +115,7 @@ impl Server {
         let (policy_ready, ready) = watch::channel(false);
         let (gateway, reloader) = load_policy(&settings, &metrics, &mut warnings)?;
         let (evidence, recovery) = open_evidence(&settings)?;
+        let memory = open_memory(&settings).await?;
         let (stopping, stop) = watch::channel(false);
         let app = Arc::new(App {
             url: settings
@@ -123,6 +131,7 @@ impl Server {
             policy_ready: ready,
             stopping: stop,
             evidence,
+            memory: Arc::new(memory),
             redactor: OnceCell::new(),
             started: Instant::now(),
             settings,
@@ -362,6 +371,16 @@ fn open_evidence(settings: &Settings) -> Result<(EvidenceLog, Recovery), StartEr
         ..Options::new(&evidence.directory)
     });
     Ok(opened?)
+}
+
+async fn open_memory(settings: &Settings) -> Result<SqliteMemory, StartError> {
+    let MemorySettings { path, embedder } = settings.memory.clone();
+    let open = move || {
+        let embedder = embedder.load().map_err(StartError::Embedder)?;
+        Ok(SqliteMemory::open(SqliteOptions::new(path), embedder)?)
+    };
+    let opening = tokio::task::spawn_blocking(open).await;
+    opening.unwrap_or_else(|error| Err(StartError::Embedder(error.to_string())))
 }
 
 fn read_key(path: &Path) -> Result<SigningKey, StartError> {

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Intent(args) => commands::intent::run(&args),
+        Command::Decision(command) => commands::decision::run(&command),
         Command::Guardrail(GuardrailCommand::Lint(args)) => commands::guardrail::lint(&args),
         Command::Guardrail(GuardrailCommand::List(args)) => commands::guardrail::list(&args),
         Command::Evidence(EvidenceCommand::Verify(args)) => commands::evidence::verify(&args),

@@ -60,6 +60,40 @@ impl Redactor {
         Cow::Owned(self.replace(text, text, 0, covered))
     }
 
+    /// The members without secrets, names included; themselves, if there are none.
+    pub fn without_secrets<'m>(
+        &self,
+        members: &'m Map<String, Value>,
+    ) -> Cow<'m, Map<String, Value>> {
+        if self.may_find(members) {
+            Cow::Owned(self.redact_members(members, 1))
+        } else {
+            Cow::Borrowed(members)
+        }
+    }
+
+    fn redact_members(&self, members: &Map<String, Value>, depth: usize) -> Map<String, Value> {
+        let redact = |(name, value): (&String, &Value)| {
+            let redacted = self.redact(name).into_owned();
+            (redacted, self.redact_value(name, value, depth))
+        };
+        members.iter().map(redact).collect()
+    }
+
+    fn redact_value(&self, name: &str, value: &Value, depth: usize) -> Value {
+        match value {
+            Value::String(text) => self.redact_member(name, text).into_owned().into(),
+            // Nobody looks for secrets there, so nobody keeps it.
+            Value::Array(_) | Value::Object(_) if depth == MAX_DEPTH => Value::Null,
+            Value::Array(items) => items
+                .iter()
+                .map(|item| self.redact_value(name, item, depth + 1))
+                .collect(),
+            Value::Object(members) => self.redact_members(members, depth + 1).into(),
+            other => other.clone(),
+        }
+    }
+
     /// The value of a member without secrets. Some are known by the name they stand under, as in
     /// `"password": "…"`, and are nothing special without it.
     pub(super) fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
@@ -186,6 +220,30 @@ mod tests {
         );
         assert!(!line.contains(value), "{line}");
         assert!(line.contains(r#""id":"task-1""#), "{line}");
+    }
+
+    #[test]
+    fn members_are_kept_without_their_secrets() {
+        let params = json!({
+            "decision": format!("rotate {}", SECRETS[0]),
+            "reasons": [{"text": SECRETS[1], "strength": 0.5}],
+            "n": 1,
+        });
+        let kept = Value::Object(
+            REDACTOR
+                .without_secrets(params.as_object().unwrap())
+                .into_owned(),
+        );
+        assert!(
+            SECRETS
+                .iter()
+                .all(|secret| !kept.to_string().contains(secret)),
+            "{kept}"
+        );
+        assert_eq!(kept["reasons"][0]["strength"], 0.5);
+        let plain = json!({"decision": "rotate the keys"});
+        let plain = plain.as_object().unwrap();
+        assert!(matches!(REDACTOR.without_secrets(plain), Cow::Borrowed(_)));
     }
 
     #[test]

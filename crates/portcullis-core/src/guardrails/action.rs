@@ -302,6 +302,14 @@ pub struct Intent {
     pub context: Option<String>,
 }
 
+impl Intent {
+    /// Announced by an agent that somebody has checked to be this one.
+    pub fn announced_by(mut self, agent: impl Into<String>) -> Self {
+        self.action = self.action.authenticated_as(agent);
+        self
+    }
+}
+
 fn read_agent(agent: Option<&Map<String, Value>>) -> Result<Agent, FieldError> {
     let Some(agent) = agent else {
         return Ok(Agent::default());

@@ -36,6 +36,11 @@ impl Precedents {
         &self.0
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// How many turned out so.
     pub fn count(&self, outcome: Outcome) -> usize {
         let with = |one: &&Summary| one.outcome == Some(outcome);

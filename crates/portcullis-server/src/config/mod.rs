@@ -4,6 +4,7 @@
 //! and tokens that could never authenticate are reported together, each with its line.
 
 mod cover;
+mod embedder;
 mod read;
 mod variables;
 
@@ -11,6 +12,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use embedder::EmbedderSettings;
 use portcullis_core::pack::diagnostic::{Diagnostics, Report};
 use portcullis_core::pack::yaml;
 use portcullis_store::evidence::Durability;
@@ -33,6 +35,8 @@ pub struct Settings {
     pub rate_limits: RateLimits,
     /// Where and how evidence is kept.
     pub evidence: EvidenceSettings,
+    /// Where decisions are remembered, and how they are found.
+    pub memory: MemorySettings,
     /// Who watches.
     pub telemetry: TelemetrySettings,
 }
@@ -123,6 +127,15 @@ pub struct EvidenceSettings {
     pub signing_key: Option<PathBuf>,
 }
 
+/// Where decisions are remembered, and how they are found.
+#[derive(Debug, Clone)]
+pub struct MemorySettings {
+    /// The database.
+    pub path: PathBuf,
+    /// What finds them by their meaning.
+    pub embedder: EmbedderSettings,
+}
+
 /// Who watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TelemetrySettings {
@@ -142,7 +155,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where evidence goes if nobody says.
+/// The name of the memory's database.
+pub const MEMORY_FILE: &str = "memory.db";
+
+/// Where evidence and memory go if nobody says.
 pub const DEFAULT_DATA_DIRECTORY: &str = "portcullis-data";
 
 impl Default for Settings {
@@ -184,6 +200,10 @@ impl Default for Settings {
                 segment_bytes: 64 << 20,
                 checkpoint_every: 1_000,
                 signing_key: None,
+            },
+            memory: MemorySettings {
+                path: PathBuf::from(DEFAULT_DATA_DIRECTORY).join(MEMORY_FILE),
+                embedder: EmbedderSettings::default(),
             },
             telemetry: TelemetrySettings {
                 otlp_endpoint: None,

@@ -7,7 +7,7 @@ use portcullis_core::pack::diagnostic::Diagnostics;
 use portcullis_core::pack::yaml::{self, MapReader, Node, Yaml};
 use portcullis_store::evidence::Durability;
 
-use super::{LogFormat, Settings, TlsSettings};
+use super::{LogFormat, Settings, TlsSettings, embedder};
 use crate::auth::{Token, TokenError, Tokens};
 use crate::limit::{Quota, RateLimits};
 use crate::method::Method;
@@ -37,6 +37,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "evidence") {
         evidence(&node, &mut settings, d);
+    }
+    if let Some(node) = section(&mut map, "memory") {
+        memory(&node, &mut settings, d);
     }
     if let Some(node) = section(&mut map, "telemetry") {
         telemetry(&node, &mut settings, d);
@@ -284,6 +287,21 @@ fn evidence(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
     map.finish(d);
 }
 
+fn memory(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
+    let Some(mut map) = MapReader::open(node, "`memory`", d) else {
+        return;
+    };
+    if let Some(path) = map.text("path", d) {
+        settings.memory.path = PathBuf::from(path);
+    }
+    if let Some(node) = map.get("embedder")
+        && let Some(embedder) = embedder::read(node, d)
+    {
+        settings.memory.embedder = embedder;
+    }
+    map.finish(d);
+}
+
 fn telemetry(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
     let Some(mut map) = MapReader::open(node, "`telemetry`", d) else {
         return;
@@ -306,7 +324,12 @@ fn telemetry(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
     map.finish(d);
 }
 
-fn seconds(map: &mut MapReader<'_>, key: &'static str, value: &mut Duration, d: &mut Diagnostics) {
+pub(super) fn seconds(
+    map: &mut MapReader<'_>,
+    key: &'static str,
+    value: &mut Duration,
+    d: &mut Diagnostics,
+) {
     let Some(amount) = map.amount(key, d) else {
         return;
     };
@@ -333,7 +356,7 @@ fn is_origin(text: &str) -> bool {
 }
 
 /// An origin with a path behind it.
-fn has_path(url: &str) -> bool {
+pub(super) fn has_path(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once("://") else {
         return false;
     };

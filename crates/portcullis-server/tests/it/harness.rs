@@ -36,6 +36,7 @@ pub(crate) fn settings(data: &Path) -> Settings {
     settings.server.port = 0;
     settings.agent.name = "cognition-engines".to_owned();
     settings.evidence.directory = data.join("evidence");
+    settings.memory.path = data.join("memory.db");
     let pack = data.join("pack.yaml");
     std::fs::write(&pack, PACK).unwrap();
     settings.policy.pack = Some(pack);

@@ -17,6 +17,8 @@ mod harness;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod observability;
 #[cfg(test)]
 mod openapi;

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod decision;
 mod server;
 
 use std::path::PathBuf;
@@ -10,6 +11,10 @@ use clap_complete::Shell;
 use portcullis_core::Severity;
 use portcullis_core::detectors::Kind;
 
+pub(crate) use decision::{
+    CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
+    ListArgs, MemoryArgs, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
+};
 pub(crate) use server::{
     ActionArgs, ActionCheckArgs, ConnectArgs, EvidenceCommand, GuardrailCommand, GuardrailLintArgs,
     GuardrailListArgs, IntentArgs, LocalArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand,
@@ -45,6 +50,9 @@ pub(crate) enum Command {
     Check(ActionCheckArgs),
     /// Announce an action, and hear what speaks for and against it.
     Intent(IntentArgs),
+    /// Remember decisions and what came of them, and find them again.
+    #[command(subcommand)]
+    Decision(DecisionCommand),
     /// Judge events, one JSON object a line.
     Eval(EvalArgs),
     /// Find secrets, personal data and injected instructions in files.

@@ -79,9 +79,9 @@ pub(crate) struct TokenNewArgs {
 /// Whom to ask.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The server.
-    #[arg(long, env = "PORTCULLIS_URL", default_value = "http://127.0.0.1:8100")]
-    pub(crate) url: String,
+    /// The server, such as http://127.0.0.1:8100.
+    #[arg(long, env = "PORTCULLIS_URL")]
+    pub(crate) url: Option<String>,
     /// The token. Better in the environment: arguments are seen by others on the machine.
     #[arg(long, env = "PORTCULLIS_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,

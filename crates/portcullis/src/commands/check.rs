@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use portcullis_core::guardrails::{self, FieldError, Guardrails, ProposedAction};
+use portcullis_core::memory::Precedents;
 use portcullis_server::client::{Client, ClientError, ClientSettings};
 use portcullis_server::{CheckAnswer, GuardrailFiles, Method};
 use serde_json::{Map, Value, json};
@@ -112,7 +113,10 @@ pub(super) fn call(
             ))
         })?;
     let client = Client::new(ClientSettings {
-        url: connect.url.clone(),
+        url: connect
+            .url
+            .clone()
+            .unwrap_or_else(|| DEFAULT_URL.to_owned()),
         token: connect.token.clone(),
         timeout,
         retries: connect.retries,
@@ -156,9 +160,17 @@ fn failure(error: ClientError) -> Failure {
 fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     let action = ProposedAction::from_params(object(params)?).map_err(wrong_field)?;
     let verdict = load(args.guardrails.as_deref())?.0.check(&action);
-    let answer = CheckAnswer::new(verdict, now(), LOCAL_AGENT.to_owned());
+    let answer = CheckAnswer::new(
+        verdict,
+        Precedents::default(),
+        now(),
+        LOCAL_AGENT.to_owned(),
+    );
     serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
 }
+
+/// Where a server listens if nobody says otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8100";
 
 /// Who answers when nobody is asked.
 pub(super) const LOCAL_AGENT: &str = "local";

@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use portcullis_core::guardrails::ProposedAction;
-use portcullis_server::{IntentAnswer, Method};
+use portcullis_core::memory::Precedents;
+use portcullis_server::{IntentAnswer, Method, new_correlation_id};
 use serde_json::Value;
 
 use super::check::{
@@ -46,7 +47,8 @@ fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     let intent = ProposedAction::from_intent(object(params)?).map_err(wrong_field)?;
     let verdict = load(args.guardrails.as_deref())?.0.check(&intent.action);
     let agent = LOCAL_AGENT.to_owned();
-    let answer = IntentAnswer::new(verdict, intent.correlation_id, now(), agent);
+    let id = intent.correlation_id.unwrap_or_else(new_correlation_id);
+    let answer = IntentAnswer::new(verdict, Precedents::default(), (id, 1), now(), agent);
     serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
 }
 

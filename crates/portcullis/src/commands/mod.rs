@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod decision;
 pub(crate) mod eval;
 pub(crate) mod evidence;
 pub(crate) mod guardrail;

@@ -112,6 +112,7 @@ fn override_by(args: &ServeArgs, settings: &mut Settings) {
     }
     if let Some(data) = &args.data_dir {
         settings.evidence.directory = data.join("evidence");
+        settings.memory.path = data.join(config::MEMORY_FILE);
     }
     settings.policy.allow_none |= args.allow_no_policy;
     settings.auth.enabled &= !args.no_auth;
@@ -119,13 +120,15 @@ fn override_by(args: &ServeArgs, settings: &mut Settings) {
 
 fn failure(error: StartError) -> Failure {
     match error {
-        StartError::Listen { .. } | StartError::Thread(_) | StartError::Evidence(_) => {
-            Failure::Unavailable(error.into())
-        }
+        StartError::Listen { .. }
+        | StartError::Thread(_)
+        | StartError::Evidence(_)
+        | StartError::Memory(_) => Failure::Unavailable(error.into()),
         StartError::Policy(_)
         | StartError::Guardrails(_)
         | StartError::SigningKey { .. }
         | StartError::Tls(_)
+        | StartError::Embedder(_)
         | StartError::NoTokens => Failure::Input(error.into()),
     }
 }

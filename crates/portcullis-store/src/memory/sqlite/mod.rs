@@ -53,6 +53,8 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// How long those who search wait for the first load.
     pub load_patience: Duration,
+    /// Whether decisions that lack a vector of this model get one. Not where another process uses another model.
+    pub embed_in_background: bool,
     /// How many bytes the file may have. What does not fit is refused.
     pub size_limit: Option<u64>,
 }
@@ -65,6 +67,7 @@ impl SqliteOptions {
             queue: 4096,
             busy_timeout: Duration::from_secs(5),
             load_patience: Duration::from_secs(5),
+            embed_in_background: true,
             size_limit: None,
         }
     }
@@ -112,7 +115,9 @@ impl SqliteMemory {
             keeper: Mutex::new(Some(keeper)),
         };
         // Nobody waits for its end: a model may take its time, and it has nothing to write out.
-        spawn("memory-vectors", Box::new(move || background.run()))?;
+        if options.embed_in_background {
+            spawn("memory-vectors", Box::new(move || background.run()))?;
+        }
         Ok(memory)
     }
 
@@ -125,6 +130,55 @@ impl SqliteMemory {
     /// How the writing goes.
     pub fn stats(&self) -> SqliteStats {
         self.shared.stats()
+    }
+
+    /// Decisions like what is asked for, by words, by meaning or by both: [`Memory::query`] is both.
+    pub fn search(&self, query: &Query, by: By) -> Result<Found, MemoryError> {
+        let filters = &query.filters;
+        // Nothing to find needs no vector.
+        if self.shared.index()?.len() == 0 {
+            return Ok(Found {
+                hits: Vec::new(),
+                total: 0,
+            });
+        }
+        let vector = self.vector(&query.text)?;
+        let id = query.text.trim();
+        let exact = self.shared.read(|connection| by_id(connection, id))?;
+        let exact = exact.filter(|decision| filters.admit(decision));
+        let mut limit = query.limit;
+        loop {
+            let nearest = self.shared.index()?.search(&Asked {
+                text: &query.text,
+                vector: vector.as_deref(),
+                filters,
+                limit,
+                by,
+            });
+            let rows: Vec<i64> = nearest.rows.iter().map(|(row, _)| *row).collect();
+            let fetched = self.fetch(&rows, filters)?;
+            // Between the index and the table some may vanish; then others take their places.
+            let vanished = rows.len() - fetched.len();
+            if vanished > 0 && rows.len() >= limit && limit < query.limit + vanished {
+                limit = query.limit + vanished;
+                continue;
+            }
+            let exact = exact.map(|decision| Hit {
+                decision,
+                distance: 0.0,
+            });
+            let mut distances = nearest.rows.into_iter();
+            let near = fetched.into_iter().filter_map(|(row, decision)| {
+                let (_, distance) = distances.find(|(near, _)| *near == row)?;
+                Some(Hit { decision, distance })
+            });
+            let near = near.filter(|hit| hit.decision.id != id);
+            let hits = exact.into_iter().chain(near).take(query.limit).collect();
+            return Ok(Found {
+                hits,
+                total: nearest.total,
+            });
+        }
     }
 
     /// The decisions of these rows that are still there and still admitted.
@@ -217,44 +271,7 @@ impl Memory for SqliteMemory {
     }
 
     fn query(&self, query: &Query) -> Result<Found, MemoryError> {
-        let filters = &query.filters;
-        let vector = self.vector(&query.text)?;
-        let id = query.text.trim();
-        let exact = self.shared.read(|connection| by_id(connection, id))?;
-        let exact = exact.filter(|decision| filters.admit(decision));
-        let mut limit = query.limit;
-        loop {
-            let nearest = self.shared.index()?.search(&Asked {
-                text: &query.text,
-                vector: vector.as_deref(),
-                filters,
-                limit,
-                by: By::Both,
-            });
-            let rows: Vec<i64> = nearest.rows.iter().map(|(row, _)| *row).collect();
-            let fetched = self.fetch(&rows, filters)?;
-            // Between the index and the table some may vanish; then others take their places.
-            let vanished = rows.len() - fetched.len();
-            if vanished > 0 && rows.len() >= limit && limit < query.limit + vanished {
-                limit = query.limit + vanished;
-                continue;
-            }
-            let exact = exact.map(|decision| Hit {
-                decision,
-                distance: 0.0,
-            });
-            let mut distances = nearest.rows.into_iter();
-            let near = fetched.into_iter().filter_map(|(row, decision)| {
-                let (_, distance) = distances.find(|(near, _)| *near == row)?;
-                Some(Hit { decision, distance })
-            });
-            let near = near.filter(|hit| hit.decision.id != id);
-            let hits = exact.into_iter().chain(near).take(query.limit).collect();
-            return Ok(Found {
-                hits,
-                total: nearest.total,
-            });
-        }
+        self.search(query, By::Both)
     }
 
     fn track_record(&self, filters: &Filters) -> Result<Vec<(f64, Outcome)>, MemoryError> {
