@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::auth::{AgentId, AuthError};
+use crate::callbacks::Callbacks;
 use crate::config::Settings;
 use crate::jsonrpc::RpcError;
 use crate::limit::RateLimiter;
@@ -35,6 +36,7 @@ pub(crate) struct App {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) evidence: EvidenceLog,
     pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) callbacks: Callbacks,
     /// Built while the server starts: the first entry waits for it, nothing else does.
     pub(crate) redactor: OnceCell<Arc<Redactor>>,
     pub(crate) started: Instant,

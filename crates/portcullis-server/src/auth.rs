@@ -35,6 +35,7 @@ impl fmt::Display for AgentId {
 }
 
 /// A token as it is written in the configuration. Shows nothing of itself.
+#[derive(Clone)]
 pub struct Token(Box<str>);
 
 impl Token {
@@ -54,6 +55,11 @@ impl Token {
             _ if !text.bytes().all(|byte| byte.is_ascii_graphic()) => Err(TokenError::Characters),
             _ => Ok(Self(text.into())),
         }
+    }
+
+    /// The text, for whoever has to send it or sign with it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::app::{App, Entry, instant, now};
 use crate::auth::AgentId;
+use crate::callbacks::Notice;
 use crate::decisions;
 use crate::http::RequestId;
 use crate::jsonrpc::{Body, Call, FieldError, Id, Item, Response, RpcError};
@@ -38,6 +39,8 @@ pub(crate) struct Caller<'c> {
     pub(crate) agent: &'c AgentId,
     /// The request's id.
     pub(crate) request_id: &'c RequestId,
+    /// Whether another server passes on what it was told.
+    pub(crate) relayed: bool,
 }
 
 /// Answers a request body.
@@ -334,7 +337,9 @@ async fn announce_intent(
         intent = read(params)?;
     }
     let announced = AnnouncedIntent::new(&intent, correlation_id.clone(), &verdict, received_at);
-    let (revision, ()) = try_join(app.keep_intent(announced), record(app, &entry)).await?;
+    let keeping = app.keep_intent(announced.clone());
+    let (revision, ()) = try_join(keeping, record(app, &entry)).await?;
+    notify(app, caller, announced, revision, &verdict).await;
     let agent = app.settings.agent.name.clone();
     Ok(IntentAnswer::new(
         verdict,
@@ -343,6 +348,31 @@ async fn announce_intent(
         received_at.to_string(),
         agent,
     ))
+}
+
+/// Tells those who want to hear of intents. Nobody waits for them.
+async fn notify(
+    app: &App,
+    caller: Caller<'_>,
+    intent: AnnouncedIntent,
+    revision: u64,
+    verdict: &Verdict,
+) {
+    if app.callbacks.is_empty() {
+        return;
+    }
+    // It has just been used for the record.
+    let Ok(redactor) = app.redactor().await else {
+        return;
+    };
+    let warnings = verdict.warnings.iter();
+    app.callbacks.notify(Notice {
+        intent,
+        revision,
+        warnings: warnings.map(|one| one.guardrail_id.clone()).collect(),
+        relayed: caller.relayed,
+        redactor: Arc::clone(redactor),
+    });
 }
 
 fn list_guardrails(app: &App, params: &Map<String, Value>) -> Result<Value, RpcError> {

@@ -24,7 +24,7 @@ use crate::app::{App, Entry};
 use crate::auth::{AgentId, AuthError};
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
-use crate::{card, metrics, telemetry};
+use crate::{callbacks, card, metrics, telemetry};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -163,6 +163,7 @@ fn span(id: &RequestId, request: &Request) -> tracing::Span {
 }
 
 async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
+    let relayed = request.headers().contains_key(callbacks::DELIVERY);
     let (agent, id, body) = match admit(&app, request).await {
         Ok(admitted) => admitted,
         Err(response) => return response,
@@ -170,6 +171,7 @@ async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
     let caller = Caller {
         agent: &agent,
         request_id: &id,
+        relayed,
     };
     let reply = aside(&body, cstp::answer(&app, caller, &body)).await;
     let mut response = match reply.body {
@@ -190,6 +192,7 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
     let caller = Caller {
         agent: &agent,
         request_id: &id,
+        relayed: false,
     };
     match aside(&body, guard::evaluate(&app, caller, &body)).await {
         Ok(evaluation) => json(StatusCode::OK, &evaluation),

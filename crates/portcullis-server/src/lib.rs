@@ -10,6 +10,7 @@
 
 mod app;
 pub mod auth;
+mod callbacks;
 mod card;
 pub mod client;
 pub mod config;

@@ -115,6 +115,29 @@ impl CallOutcome {
     }
 }
 
+/// What came of telling somebody of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallbackOutcome {
+    /// They have it.
+    Delivered,
+    /// They did not take it, however often it was tried.
+    Failed,
+    /// It was not tried, or not to the end: too many waited, or the server stopped.
+    Dropped,
+}
+
+impl CallbackOutcome {
+    const ALL: [Self; 3] = [Self::Delivered, Self::Failed, Self::Dropped];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// Everything that is counted.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -131,6 +154,8 @@ pub(crate) struct Metrics {
     reloads: Family<OutcomeLabel, Counter>,
     evidence: EvidenceMetrics,
     memory: MemoryMetrics,
+    callbacks: Family<OutcomeLabel, Counter>,
+    callbacks_waiting: Gauge,
     uptime: Gauge,
 }
 
@@ -177,6 +202,8 @@ impl Default for Metrics {
                 unembedded: Gauge::default(),
                 seconds: latency(),
             },
+            callbacks: Family::default(),
+            callbacks_waiting: Gauge::default(),
             uptime: Gauge::default(),
             registry: Registry::default(),
         };
@@ -274,6 +301,16 @@ impl Default for Metrics {
             Unit::Seconds,
             metrics.memory.seconds.clone(),
         );
+        registry.register(
+            "callbacks",
+            "Notices of intents by what came of them",
+            metrics.callbacks.clone(),
+        );
+        registry.register(
+            "callbacks_waiting",
+            "Notices of intents waiting to be delivered",
+            metrics.callbacks_waiting.clone(),
+        );
         registry.register_with_unit(
             "uptime",
             "Time since the server started",
@@ -316,6 +353,9 @@ impl Metrics {
         }
         for verdict in [ALLOWED, BLOCKED] {
             let _ = self.verdicts.get_or_create(&VerdictLabel { verdict });
+        }
+        for outcome in CallbackOutcome::ALL {
+            let _ = self.callback(outcome);
         }
         for outcome in [REPLACED, REFUSED] {
             let _ = self.reloads.get_or_create(&OutcomeLabel { outcome });
@@ -385,6 +425,28 @@ impl Metrics {
     /// The memory has answered, or not.
     pub(crate) fn asked_memory(&self, took: Duration) {
         self.memory.seconds.observe(took.as_secs_f64());
+    }
+
+    /// A notice of an intent waits for a target.
+    pub(crate) fn callback_waits(&self) {
+        self.callbacks_waiting.inc();
+    }
+
+    /// One of those that waited does so no more.
+    pub(crate) fn callback_settled(&self, outcome: CallbackOutcome) {
+        self.callbacks_waiting.dec();
+        self.callback(outcome).inc();
+    }
+
+    /// How many notices were dropped so far.
+    pub(crate) fn callbacks_dropped(&self) -> u64 {
+        self.callback(CallbackOutcome::Dropped).get()
+    }
+
+    fn callback(&self, outcome: CallbackOutcome) -> Counter {
+        let outcome = outcome.as_str();
+        self.callbacks
+            .get_or_create_owned(&OutcomeLabel { outcome })
     }
 
     /// The page that Prometheus reads.

@@ -26,6 +26,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::{App, now};
+use crate::callbacks::Callbacks;
 use crate::config::{MemorySettings, PolicySettings, Settings};
 use crate::files::{GuardrailError, GuardrailFiles};
 use crate::limit::MemoryLimiter;
@@ -66,6 +67,9 @@ pub enum StartError {
         /// Why.
         error: String,
     },
+    /// Nobody can be called.
+    #[error("the callbacks cannot be used: {0}")]
+    Callbacks(String),
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
@@ -116,6 +120,8 @@ impl Server {
         let (gateway, reloader) = load_policy(&settings, &metrics, &mut warnings)?;
         let (evidence, recovery) = open_evidence(&settings)?;
         let memory = open_memory(&settings).await?;
+        let agent = &settings.agent.name;
+        let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics)?;
         let (stopping, stop) = watch::channel(false);
         let app = Arc::new(App {
             url: settings
@@ -132,6 +138,7 @@ impl Server {
             stopping: stop,
             evidence,
             memory: Arc::new(memory),
+            callbacks,
             redactor: OnceCell::new(),
             started: Instant::now(),
             settings,
@@ -206,9 +213,12 @@ impl Server {
         if !finished {
             tracing::warn!("requests were still under way when the time to stop had run out");
         }
-        // Writes what is queued and a last checkpoint.
-        let closing = tokio::task::spawn_blocking(move || app.evidence.close(patience));
-        match tokio::time::timeout(patience, closing).await {
+        // Writes what is queued and a last checkpoint, while those who wait to be told of intents are.
+        let log = Arc::clone(&app);
+        let closing = tokio::task::spawn_blocking(move || log.evidence.close(patience));
+        let closing = tokio::time::timeout(patience, closing);
+        let (closed, ()) = tokio::join!(closing, app.callbacks.close(patience));
+        match closed {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::error!(%error, "the evidence log did not close"),
             Ok(Err(_)) | Err(_) => tracing::error!("the evidence log did not close in time"),

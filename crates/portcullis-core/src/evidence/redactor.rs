@@ -96,7 +96,7 @@ impl Redactor {
 
     /// The value of a member without secrets. Some are known by the name they stand under, as in
     /// `"password": "…"`, and are nothing special without it.
-    pub(super) fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
+    pub fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
         let Some(finder) = &self.finder else {
             return Cow::Borrowed(text);
         };

@@ -1,13 +1,33 @@
-//! Covering tokens in the text of a configuration.
+//! Covering tokens and other secrets in the text of a configuration.
 //!
 //! A report quotes the lines it is about, and ends up in logs. What is wrong may be just how a token is
 //! written down, so this goes by the look of the text, not by what could be read of it, and rather covers
 //! too much than too little.
 
 /// Words that stay legible where they are keys.
-const KEYS: &[&str] = &["auth", "enabled", "tokens", "agent", "token"];
+const KEYS: &[&str] = &[
+    "auth",
+    "enabled",
+    "tokens",
+    "agent",
+    "token",
+    "callbacks",
+    "queue",
+    "targets",
+    "url",
+    "kind",
+    "secret",
+    "when",
+    "timeout_seconds",
+    "attempts",
+    "retry_seconds",
+];
 
-/// The text with everything covered from a key like `auth` or `token` up to the next key at the margin,
+/// How a key begins that announces tokens and other secrets. Addresses of webhooks are among them: who knows
+/// one may post to it.
+const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb"];
+
+/// The text with everything covered from a key like `auth` or `secret` up to the next key at the margin,
 /// character by character, so that places stay true. Keys and the names of variables stay.
 pub(super) fn cover(text: &str) -> String {
     let mut covered = String::with_capacity(text.len());
@@ -23,11 +43,11 @@ pub(super) fn cover(text: &str) -> String {
     covered
 }
 
-/// Where a key begins that announces tokens.
+/// Where a key begins that announces a secret.
 fn opening(line: &str) -> Option<usize> {
     words(line).find_map(|(at, word)| {
         let lower = word.to_ascii_lowercase();
-        let announces = lower.starts_with("auth") || lower.starts_with("tok");
+        let announces = ANNOUNCING.iter().any(|start| lower.starts_with(start));
         let (before, after) = (&line[..at], &line[at + word.len()..]);
         (announces && (is_key(after) || before.contains('?'))).then_some(at)
     })
@@ -111,6 +131,11 @@ mod tests {
                 "{\"server\": 1, \"auth\": \"*\"}",
             ),
             ("x:\n  token : s\n", "x:\n  token : *\n"),
+            (
+                "callbacks:\n  queue: 9\n  targets:\n    - url: https://s\n      secret: s\n",
+                "callbacks:\n  queue: *\n  targets:\n    - url: *****:***\n      secret: *\n",
+            ),
+            ("x: {secrets: [s]}\n", "x: {*******: [*]}\n"),
             ("auth:\n  tokn:\n    s\n", "auth:\n  ****:\n    *\n"),
             ("? token\n: s\n", "? *****\n: *\n"),
         ] {

@@ -3,6 +3,7 @@
 //! Text options with their places → validated [`Settings`]. Unknown keys, wrong types, unset variables
 //! and tokens that could never authenticate are reported together, each with its line.
 
+mod callbacks;
 mod cover;
 mod embedder;
 mod read;
@@ -17,6 +18,7 @@ use portcullis_core::pack::diagnostic::{Diagnostics, Report};
 use portcullis_core::pack::yaml;
 use portcullis_store::evidence::Durability;
 
+pub use self::callbacks::{CallbackKind, CallbackSettings, CallbackTarget, CallbackWhen};
 use crate::auth::Tokens;
 use crate::limit::RateLimits;
 
@@ -37,6 +39,8 @@ pub struct Settings {
     pub evidence: EvidenceSettings,
     /// Where decisions are remembered, and how they are found.
     pub memory: MemorySettings,
+    /// Who hears of announced intents.
+    pub callbacks: CallbackSettings,
     /// Who watches.
     pub telemetry: TelemetrySettings,
 }
@@ -205,6 +209,7 @@ impl Default for Settings {
                 path: PathBuf::from(DEFAULT_DATA_DIRECTORY).join(MEMORY_FILE),
                 embedder: EmbedderSettings::default(),
             },
+            callbacks: CallbackSettings::default(),
             telemetry: TelemetrySettings {
                 otlp_endpoint: None,
                 log_format: LogFormat::Text,

@@ -7,6 +7,7 @@ use portcullis_core::pack::diagnostic::Diagnostics;
 use portcullis_core::pack::yaml::{self, MapReader, Node, Yaml};
 use portcullis_store::evidence::Durability;
 
+use super::callbacks::callbacks;
 use super::{LogFormat, Settings, TlsSettings, embedder};
 use crate::auth::{Token, TokenError, Tokens};
 use crate::limit::{Quota, RateLimits};
@@ -40,6 +41,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "memory") {
         memory(&node, &mut settings, d);
+    }
+    if let Some(node) = section(&mut map, "callbacks") {
+        settings.callbacks = callbacks(&node, d);
     }
     if let Some(node) = section(&mut map, "telemetry") {
         telemetry(&node, &mut settings, d);
