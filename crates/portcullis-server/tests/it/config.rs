@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use portcullis_server::Method;
-use portcullis_server::config::{self, Settings};
+use portcullis_server::config::{self, CallbackKind, CallbackWhen, Settings};
 use portcullis_server::limit::Quota;
 use proptest::prelude::*;
 
@@ -26,6 +26,18 @@ auth:
     - agent: "emerson"
       token: "${CSTP_TOKEN_EMERSON}"
     - agent: "claude-ops"
+      token: "${CSTP_TOKEN_CLAUDE}"
+"#;
+
+/// A webhook and a peer.
+const CALLBACKS: &str = r#"callbacks:
+  queue: 10
+  targets:
+    - url: https://hooks.example.com/intents
+      secret: "${CSTP_TOKEN_EMERSON}"
+      when: blocked
+    - url: https://peer.example.com
+      kind: peer
       token: "${CSTP_TOKEN_CLAUDE}"
 "#;
 
@@ -89,6 +101,9 @@ fn every_key_reaches_its_setting() {
 policy: {pack: p.yaml, env: dev, guardrails: g, reload_interval_seconds: 7, allow_none: true}
 rate_limits: {enabled: false, default: {per_minute: 8, burst: 9}, methods: {cstp.listGuardrails: {per_minute: 10}}}
 evidence: {directory: e, durability: os, segment_bytes: 11, checkpoint_every: 12, signing_key: s.key}
+callbacks: {queue: 13, targets: [
+  {url: 'https://hooks.example.com/x?y=z', secret: '${SECRET}', when: blocked, timeout_seconds: 14, attempts: 15, retry_seconds: 0.5},
+  {url: 'http://peer.example.com', kind: peer, token: '${SECRET}'}, {url: 'http://peer.example.com', kind: peer}]}
 telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
 ",
     )
@@ -128,10 +143,29 @@ telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
         settings.telemetry.otlp_endpoint.as_deref(),
         Some("http://localhost:4318")
     );
+    let callbacks = &settings.callbacks;
+    assert_eq!((callbacks.queue, callbacks.targets.len()), (13, 3));
+    let [hook, peer, open] = &callbacks.targets[..] else {
+        panic!("three");
+    };
+    assert_eq!(hook.url.as_str(), "https://hooks.example.com/x?y=z");
+    assert!(matches!(hook.kind, CallbackKind::Webhook { .. }));
+    assert_eq!((hook.when, hook.attempts), (CallbackWhen::Blocked, 15));
+    let times = (hook.timeout, hook.retry);
+    assert_eq!(times, (Duration::from_secs(14), Duration::from_millis(500)));
+    assert!(matches!(peer.kind, CallbackKind::Peer { token: Some(_) }));
+    assert!(matches!(open.kind, CallbackKind::Peer { token: None }));
+    assert_eq!((open.when, open.attempts), (CallbackWhen::All, 5));
+    let shown = format!("{settings:?}");
+    assert!(!shown.contains(SECRET), "{shown}");
 }
 
 fn with_tokens(tokens: &str) -> String {
     format!("auth:\n  tokens:\n{tokens}")
+}
+
+fn with_target(target: &str) -> String {
+    format!("callbacks:\n  targets:\n    - {target}\n")
 }
 
 /// Files that are wrong, each in its own way.
@@ -224,6 +258,70 @@ fn wrong() -> Vec<(&'static str, String)> {
         ("broken YAML", file("server:\n  port: [1\nagent: x\n")),
         ("a list", file("- server\n")),
         (
+            "a target that is no address",
+            with_target("{url: hooks.example.com, secret: \"${SECRET}\"}"),
+        ),
+        (
+            "a target of another scheme",
+            with_target("{url: \"file:///etc/passwd\", secret: \"${SECRET}\"}"),
+        ),
+        (
+            "a target with a password",
+            with_target(&format!(
+                "url: https://me:{SECRET}@hooks.example.com\n      secret: ${{SECRET}}"
+            )),
+        ),
+        (
+            "a peer with a query",
+            with_target("{url: \"https://peer.example.com?x=y\", kind: peer}"),
+        ),
+        (
+            "a target without an address",
+            with_target("secret: ${SECRET}"),
+        ),
+        (
+            "a webhook without a secret",
+            with_target("url: https://hooks.example.com/intents"),
+        ),
+        (
+            "a webhook with a short secret",
+            with_target(&format!(
+                "url: https://hooks.example.com/intents\n      secret: {SHORT_SECRET}"
+            )),
+        ),
+        (
+            "a webhook with an unset variable",
+            with_target("url: https://hooks.example.com/intents\n      secret: ${HOOK_SECRET}"),
+        ),
+        (
+            "a webhook with a token",
+            with_target(&format!(
+                "url: https://hooks.example.com/intents\n      secret: ${{SECRET}}\n      token: {SECRET}"
+            )),
+        ),
+        (
+            "a peer with a secret",
+            with_target(&format!(
+                "url: https://peer.example.com\n      kind: peer\n      secret: {SECRET}"
+            )),
+        ),
+        (
+            "a kind that is none",
+            with_target("url: https://peer.example.com\n      kind: pear\n      token: ${SECRET}"),
+        ),
+        (
+            "an unknown key of a target",
+            with_target(
+                "url: https://hooks.example.com\n      secret: ${SECRET}\n      timeout: 5",
+            ),
+        ),
+        (
+            "a target that is tried never",
+            with_target(
+                "url: https://hooks.example.com\n      secret: ${SECRET}\n      attempts: 0",
+            ),
+        ),
+        (
             "several mistakes at once",
             file("server: {prot: 1}\nagent: {name: \"\"}\ntelemetry: {log_format: xml}\n"),
         ),
@@ -287,6 +385,14 @@ fn no_way_of_writing_a_token_brings_it_into_a_report() {
                 "auth:\r\n  tokens:\r\n    - agent: a\r\n      token:\r\n        {secret}\r\n      x: 1\r\n"
             ),
             format!("auth:\n  tokens:\n    - agent: a\n      token: !!int {secret}\n"),
+            format!("callbacks:\n  targets:\n    - url: x\n      secret: {secret}\n"),
+            format!(
+                "callbacks:\n  targets:\n    - url: https://{secret}@x\n      secrt: {secret}\n"
+            ),
+            format!("callbacks:\n  targets:\n    - url: {secret}\n"),
+            format!("callbacks:\n  targets:\n    - {secret}\n"),
+            format!("callbacks: {secret}\n"),
+            format!("callback:\n  targets:\n    - url: x\n      Secret: {secret}\n"),
         ] {
             for text in [text.clone(), format!("{wrong_elsewhere}{text}")] {
                 let Err(report) = load(&text) else { continue };
@@ -312,8 +418,9 @@ proptest! {
         removed in 0_usize..400,
         length in 0_usize..8,
         junk in "[\\n :{}\\[\\]\"'#&*|>x-]{0,4}",
+        file in proptest::sample::select(vec![F001, CALLBACKS]),
     ) {
-        let mut text: Vec<char> = F001.replace("${CSTP_TOKEN_EMERSON}", &secret).chars().collect();
+        let mut text: Vec<char> = file.replace("${CSTP_TOKEN_EMERSON}", &secret).chars().collect();
         let at = removed.min(text.len());
         let end = (at + length).min(text.len());
         text.splice(at..end, junk.chars());

@@ -5,6 +5,8 @@ mod acceptance;
 #[cfg(test)]
 mod auth;
 #[cfg(test)]
+mod callbacks;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod dashboard;
@@ -22,6 +24,8 @@ mod memory;
 mod observability;
 #[cfg(test)]
 mod openapi;
+#[cfg(test)]
+mod receiver;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]
