@@ -17,7 +17,7 @@ use portcullis_models::{Bert, BuiltIn};
 const SENTENCE: &str = "Roll back the payment service because error rates doubled within five minutes of \
      the deploy on Friday evening, please, now";
 /// 13 pieces, with those that BERT adds.
-const SHORT: &str = "Roll back the payment service when errors double again.";
+const SHORT: &str = "Roll back the payment service when errors double again today.";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{}: loaded in {:?}", bert.name(), start.elapsed());
         let pieces = |text: &str| bert.tokenizer().ids(text, usize::MAX).len() + 2;
         measure(&format!("BERT, {} pieces", pieces(SHORT)), &bert, &[SHORT])?;
-        let long = format!("{}roll", "roll back ".repeat(62));
+        let long = "roll back ".repeat(63);
         measure(&format!("BERT, {} pieces", pieces(&long)), &bert, &[&long])?;
         measure("BERT, 32 short texts at once", &bert, &[SHORT; 32])?;
     }

@@ -1,4 +1,4 @@
-//! Embeddings from a server that speaks OpenAI's protocol: `POST {base_url}/embeddings`.
+//! Embeddings from a server that speaks `OpenAI`'s protocol: `POST {base_url}/embeddings`.
 
 use std::error::Error;
 use std::fmt;
@@ -163,7 +163,7 @@ enum Attempt {
 
 impl Server {
     fn new(settings: HttpSettings) -> Result<Self, String> {
-        let authorization = settings.api_key.map(authorization).transpose()?;
+        let authorization = settings.api_key.as_deref().map(authorization).transpose()?;
         let endpoint = endpoint(&settings.base_url)?;
         let port = endpoint.port().map(|port| format!(":{port}"));
         let host = endpoint.host_str().unwrap_or_default();
@@ -313,7 +313,7 @@ fn apart<T: Send>(run: impl FnOnce() -> Result<T, String> + Send) -> Result<T, S
     })
 }
 
-fn authorization(key: String) -> Result<HeaderValue, String> {
+fn authorization(key: &str) -> Result<HeaderValue, String> {
     let mut header = HeaderValue::try_from(format!("Bearer {key}"))
         .map_err(|_| "the API key has characters that a header cannot carry".to_owned())?;
     header.set_sensitive(true);

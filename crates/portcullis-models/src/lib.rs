@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`BuiltIn`] | in the binary, offline | microseconds |
 //! | [`Bert`] | in the process, from a local folder | milliseconds |
-//! | [`HttpEmbedder`] | on a server of OpenAI's protocol | as long as the network does |
+//! | [`HttpEmbedder`] | on a server of `OpenAI`'s protocol | as long as the network does |
 //!
 //! All three are a `portcullis_core::memory::Embedder`. Each call runs on the thread that makes it; how many do so
 //! at once is the caller's to bound.

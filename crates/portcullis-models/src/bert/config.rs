@@ -60,7 +60,7 @@ impl Config {
     pub(super) fn load(folder: &Path) -> Result<Self, LoadError> {
         let path = folder.join("config.json");
         let file: File = parse(&path, &read(&path, LARGEST_TEXT)?)?;
-        let mut config = Self::from_file(file).map_err(|why| LoadError::unusable(&path, why))?;
+        let mut config = Self::from_file(&file).map_err(|why| LoadError::unusable(&path, why))?;
         check_modules(folder)?;
         check_pooling(folder)?;
 
@@ -79,7 +79,7 @@ impl Config {
         Ok(config)
     }
 
-    fn from_file(file: File) -> Result<Self, String> {
+    fn from_file(file: &File) -> Result<Self, String> {
         for (field, found, expected) in [
             ("model_type", &file.model_type, "bert"),
             ("hidden_act", &file.hidden_act, "gelu"),
@@ -344,7 +344,7 @@ mod tests {
             let mut file = file();
             file[field] = value;
             if let Ok(file) = serde_json::from_value::<File>(file) {
-                let _ = Config::from_file(file);
+                let _ = Config::from_file(&file);
             }
             let _ = parse::<File>(Path::new("a"), &bytes);
         }

@@ -66,13 +66,12 @@ impl Bert {
             let weights = Weights::parse(&path, &bytes, &config, machine)?;
             (weights, Sha256::digest(&bytes))
         };
-        let digest: String = digest[..6]
+        let start = digest[..6]
             .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+            .fold(0, |start, &byte| start << 8 | u64::from(byte));
         Ok(Self {
             // The same weights, read as far: the same vectors, whatever the folder is called.
-            name: format!("bert-{}-{digest}/{}", config.hidden, config.longest),
+            name: format!("bert-{}-{start:012x}/{}", config.hidden, config.longest),
             config,
             pieces,
             ends,

@@ -14,13 +14,7 @@ use crate::vector::make_unit;
 use crate::wordpiece::{Form, Vocabulary, WordPiece};
 use asset::Asset;
 
-/// What is read of a text. Beyond it, a mean of words says nothing more.
-const LONGEST_TEXT: usize = 64 * 1024;
-
-#[expect(
-    clippy::panic,
-    reason = "at compile time: an asset that is not one does not build"
-)]
+/// Parsed by the compiler: an asset that is not one does not build.
 const ASSET: Asset<'static> =
     match Asset::parse(include_bytes!("../../assets/potion-base-8m-int8.bin")) {
         Ok(asset) => asset,
@@ -65,7 +59,6 @@ impl BuiltIn {
 
     /// The mean of the known pieces' vectors, made as long as one.
     fn vector(&self, text: &str) -> Vec<f32> {
-        let text = &text[..text.floor_char_boundary(LONGEST_TEXT)];
         let ids = self.pieces.ids(text, usize::MAX);
         let mut sum = vec![0.0; self.asset.dimension];
         self.arch.dispatch(|| {
@@ -135,7 +128,7 @@ mod tests {
     #[test]
     fn what_follows_the_limit_is_not_read() {
         let model = BuiltIn::new();
-        let long = "é".repeat(LONGEST_TEXT);
+        let long = "é".repeat(WordPiece::LONGEST_TEXT);
         let text = format!("deploy {long}");
         assert_eq!(
             model.vector(&format!("{text} rollback")),

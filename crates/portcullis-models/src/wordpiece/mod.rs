@@ -47,6 +47,9 @@ impl Form {
 }
 
 impl WordPiece {
+    /// How many bytes of a text are read. Nobody's meaning begins after so many, and accents without an end
+    /// would otherwise be kept until they are put in order.
+    pub const LONGEST_TEXT: usize = 64 * 1024;
     /// BERT's limit.
     pub(crate) const LONGEST_WORD: usize = 100;
 
@@ -64,8 +67,10 @@ impl WordPiece {
         }
     }
 
-    /// The pieces' numbers, at most so many. Takes time linear in the text.
+    /// The pieces' numbers, at most so many. Takes time linear in the text, of which it reads the first
+    /// [`LONGEST_TEXT`](Self::LONGEST_TEXT) bytes.
     pub fn ids(&self, text: &str, most: usize) -> Vec<u32> {
+        let text = &text[..text.floor_char_boundary(Self::LONGEST_TEXT)];
         let mut ids = Vec::with_capacity(most.min(text.len() / 4 + 1));
         if most > 0 {
             let _ = self.each(text, |id| {
@@ -132,15 +137,13 @@ impl<F: FnMut(u32) -> ControlFlow<()>> Words<'_, F> {
         let form = self.pieces.form;
         for byte in run.bytes() {
             match byte {
-                b'\t' | b'\n' | b'\r' | b' ' => self.end()?,
-                b'a'..=b'z' | b'0'..=b'9' => self.push(&[byte]),
                 b'A'..=b'Z' if form.lowercase => self.push(&[byte | 0x20]),
-                b'A'..=b'Z' => self.push(&[byte]),
+                b'\t' | b'\n' | b'\r' | b' ' => self.end()?,
                 // Vertical tab and form feed are spaces only where they have not been cleaned away.
                 0..32 | 127 if form.clean => {}
                 b'\x0b' | b'\x0c' => self.end()?,
-                0..32 | 127.. => self.push(&[byte]),
-                _ => self.alone(&[byte])?,
+                _ if byte.is_ascii_punctuation() => self.alone(&[byte])?,
+                _ => self.push(&[byte]),
             }
         }
         ControlFlow::Continue(())

@@ -96,11 +96,8 @@ fn a_vocabulary_of_lines_does_as_well() {
         .iter()
         .collect();
     tokens.sort_by_key(|(_, number)| number.as_u64());
-    let lines: String = tokens
-        .iter()
-        .map(|(token, _)| format!("{token}\n"))
-        .collect();
-    std::fs::write(folder.path().join("vocab.txt"), lines).unwrap();
+    let lines: Vec<&str> = tokens.iter().map(|(token, _)| token.as_str()).collect();
+    std::fs::write(folder.path().join("vocab.txt"), lines.join("\n")).unwrap();
 
     let model = Bert::load(folder.path()).unwrap();
     let other = Bert::load(&data().join("tiny-bert")).unwrap();

@@ -1,7 +1,10 @@
-//! Models held to what their own libraries say.
+//! Models held to what their own libraries say, and to what they promise of bad files and bad answers.
 
-mod fixture;
-
+#[cfg(test)]
 mod bert;
+#[cfg(test)]
 mod built_in;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod http;
