@@ -87,6 +87,7 @@ impl Index {
         self.unembedded
     }
 
+    #[expect(clippy::unused_self, reason = "another kind of index may be")]
     pub(crate) fn is_approximate(&self) -> bool {
         false
     }

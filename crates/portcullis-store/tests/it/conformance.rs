@@ -11,8 +11,11 @@ use crate::memories::{at, bare, decision, intent, review};
 /// Opens the memory that is kept in this directory. All there is to keep must be in it.
 pub(crate) type Open = fn(&Path) -> Box<dyn Memory>;
 
+/// Looks at the memory of a directory.
+type Check = fn(&Path, Open);
+
 /// Each begins with an empty memory.
-const CHECKS: &[(&str, fn(&Path, Open))] = &[
+const CHECKS: &[(&str, Check)] = &[
     ("what is recorded is there", what_is_recorded_is_there),
     ("a repetition changes nothing", a_repetition_changes_nothing),
     ("reviews are a history", reviews_are_a_history),
@@ -106,6 +109,7 @@ fn what_is_recorded_is_there(directory: &Path, open: Open) {
 }
 
 fn a_repetition_changes_nothing(directory: &Path, open: Open) {
+    use Recorded::{New, Same, Taken};
     let memory = open(directory);
     let first = decision("x", "use sqlite", 1);
     let again = Decision {
@@ -119,7 +123,6 @@ fn a_repetition_changes_nothing(directory: &Path, open: Open) {
     };
     let y = bare("y", "another", 2);
     let all = vec![first.clone(), again.clone(), other.clone(), y];
-    use Recorded::{New, Same, Taken};
     assert_eq!(memory.record(all).unwrap(), [New, Same, Taken, New]);
     memory.review("x", review(Outcome::Success, 3)).unwrap();
     assert_eq!(memory.record(vec![again, other]).unwrap(), [Same, Taken]);

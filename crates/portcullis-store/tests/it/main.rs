@@ -13,6 +13,10 @@ mod log;
 #[cfg(test)]
 mod memories;
 #[cfg(test)]
+mod memory_crash;
+#[cfg(test)]
+mod memory_model;
+#[cfg(test)]
 mod sqlite;
 #[cfg(test)]
 mod tamper;

@@ -48,7 +48,7 @@ impl Embedder for WordCounter {
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         self.calls.fetch_add(1, Relaxed);
-        if self.fails.load(Relaxed) {
+        if self.fails.load(Relaxed) || texts.iter().any(|text| text.contains("poison")) {
             return Err(EmbedError {
                 model: self.name.to_owned(),
                 why: "out of order".to_owned(),
@@ -148,7 +148,7 @@ pub(crate) fn review(outcome: Outcome, second: i64) -> Review {
 }
 
 pub(crate) fn intent(correlation_id: &str, n: i64) -> AnnouncedIntent {
-    let metadata = json!({"n": n, "deep": {"pi": 3.141_592_653_589_793, "nul": "\0"}});
+    let metadata = json!({"n": n, "deep": {"long": 0.123_456_789_012_345_67, "nul": "\0"}});
     AnnouncedIntent {
         correlation_id: correlation_id.to_owned(),
         intent: format!("do it {n}"),

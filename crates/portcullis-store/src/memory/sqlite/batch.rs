@@ -64,9 +64,10 @@ impl<'t> Batch<'t> {
         if let Some(row) = rows::find(self.transaction, &decision.id)? {
             let kept = rows::get(self.transaction, row)?;
             let same = kept.is_some_and(|kept| rows::is_same(&kept, decision));
-            return Ok(match same {
-                true => Recorded::Same,
-                false => Recorded::Taken,
+            return Ok(if same {
+                Recorded::Same
+            } else {
+                Recorded::Taken
             });
         }
         let changed = self.next();

@@ -21,28 +21,34 @@ const AT_ONCE: usize = 32;
 /// How long to wait after the first failure, and after many.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 
-/// Vectors for these texts, as they are kept. Whatever is not as it should be is an error.
-pub(super) fn embed(embedder: &dyn Embedder, texts: &[&str]) -> Result<Vec<Codes>, EmbedError> {
-    let wrong = |why: String| EmbedError {
+/// Vectors for these texts. Whatever is not as it should be is an error.
+pub(super) fn vectors(
+    embedder: &dyn Embedder,
+    texts: &[&str],
+) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let vectors = embedder.embed(texts)?;
+    let (found, asked) = (vectors.len(), texts.len());
+    let dimension = embedder.dimension();
+    let odd = vectors.iter().find(|vector| vector.len() != dimension);
+    let why = if found != asked {
+        format!("{found} vectors came for {asked} texts")
+    } else if let Some(odd) = odd {
+        format!("a vector has {} numbers, not {dimension}", odd.len())
+    } else if !vectors.iter().flatten().all(|x| x.is_finite()) {
+        "a vector has a number that is none".to_owned()
+    } else {
+        return Ok(vectors);
+    };
+    Err(EmbedError {
         model: embedder.name().to_owned(),
         why,
-    };
-    let vectors = embedder.embed(texts)?;
-    if vectors.len() != texts.len() {
-        let (found, asked) = (vectors.len(), texts.len());
-        return Err(wrong(format!("{found} vectors came for {asked} texts")));
-    }
-    let dimension = embedder.dimension();
-    let codes = vectors.iter().map(|vector| {
-        if vector.len() != dimension {
-            let found = vector.len();
-            return Err(wrong(format!(
-                "a vector has {found} numbers instead of {dimension}"
-            )));
-        }
-        Codes::of(vector).ok_or_else(|| wrong("a vector has numbers that are none".to_owned()))
-    });
-    codes.collect()
+    })
+}
+
+/// Vectors for these texts, as they are kept.
+pub(super) fn embed(embedder: &dyn Embedder, texts: &[&str]) -> Result<Vec<Codes>, EmbedError> {
+    let vectors = vectors(embedder, texts)?;
+    Ok(vectors.iter().map(|vector| Codes::of(vector)).collect())
 }
 
 pub(super) struct Background {
@@ -88,32 +94,36 @@ impl Background {
     /// Goes on until no decision waits. False if it is to stop.
     fn embed_all(&mut self) -> bool {
         loop {
-            match self.embed_some() {
-                Ok(true) => {
-                    self.backoff = BACKOFF[0];
-                    self.at_once = AT_ONCE;
-                    *lock(&self.shared.trouble) = None;
-                }
-                Ok(false) => return true,
+            let error = match self.embed_some() {
                 Err(MemoryError::Closed) => return false,
-                Err(error) => {
-                    *lock(&self.shared.trouble) = Some(error.to_string());
-                    // If it was for one of the texts, the others do not wait for ever.
-                    self.at_once = 1;
-                    let backoff = self.backoff;
-                    self.backoff = (backoff * 2).min(BACKOFF[1]);
-                    if !self.shared.background.rest(backoff) {
-                        return false;
+                Err(error) => error,
+                Ok(some) => {
+                    self.backoff = BACKOFF[0];
+                    self.at_once = (self.at_once * 2).min(AT_ONCE);
+                    *lock(&self.shared.trouble) = None;
+                    if some {
+                        continue;
                     }
+                    return true;
                 }
+            };
+            *lock(&self.shared.trouble) = Some(error.to_string());
+            let backoff = self.backoff;
+            self.backoff = (backoff * 2).min(BACKOFF[1]);
+            if !self.shared.background.rest(backoff) {
+                return false;
             }
         }
     }
 
     /// False if there was none.
     fn embed_some(&mut self) -> Result<bool, MemoryError> {
+        // Looked up first: what lacks a vector now is in the table by then.
+        if self.shared.index()?.unembedded() == 0 {
+            return Ok(false);
+        }
         let mut waiting = self.next()?;
-        if waiting.is_empty() && self.cursor > 0 && self.shared.index()?.unembedded() > 0 {
+        if waiting.is_empty() && self.cursor > 0 {
             // One was passed over, or its vector was replaced by somebody with another model.
             self.cursor = 0;
             waiting = self.next()?;
@@ -121,12 +131,22 @@ impl Background {
         let Some(last) = waiting.last() else {
             return Ok(false);
         };
-        self.cursor = last.row;
         let texts: Vec<&str> = waiting
             .iter()
             .map(|waiting| waiting.text.as_str())
             .collect();
-        let codes = embed(&*self.shared.embedder, &texts)?;
+        let codes = match embed(&*self.shared.embedder, &texts) {
+            Ok(codes) => codes,
+            Err(error) => {
+                // It may be for one of the texts. Then the others do not wait for ever.
+                if let [one] = &*waiting {
+                    self.cursor = one.row;
+                }
+                self.at_once = (waiting.len() / 2).max(1);
+                return Err(error.into());
+            }
+        };
+        self.cursor = last.row;
         let bytes = codes.iter().map(|codes| codes.codes.len()).sum();
         let rows: Vec<i64> = waiting.iter().map(|waiting| waiting.row).collect();
         self.shared.write(bytes, move |batch| {

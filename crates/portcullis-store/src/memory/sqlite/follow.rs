@@ -122,7 +122,9 @@ impl Follower {
         let write = || index.write().unwrap_or_else(PoisonError::into_inner);
         for rows in slice.erased.chunks(AT_ONCE) {
             let mut index = write();
-            rows.iter().for_each(|row| index.remove(*row));
+            for row in rows {
+                index.remove(*row);
+            }
         }
         for puts in slice.puts.chunks(AT_ONCE) {
             let mut index = write();

@@ -51,8 +51,17 @@ impl Keeper {
     }
 
     pub(super) fn run(mut self) {
-        let _gone = Gone(Arc::clone(&self.shared));
-        if let Ok((decisions, _)) = rows::count(&self.connection, "", 0) {
+        let shared = Arc::clone(&self.shared);
+        let gone = Gone(&shared);
+        self.work();
+        let result = self.finish();
+        shared.finish(result);
+        drop(gone);
+    }
+
+    /// Until nothing more will come.
+    fn work(&mut self) {
+        if let Ok(decisions) = rows::count(&self.connection) {
             self.shared.loading.expect(decisions);
         }
         let mut batches = [1, 1];
@@ -70,8 +79,6 @@ impl Keeper {
                 self.write(taken.items);
             }
             if taken.finished {
-                let result = self.finish();
-                self.shared.finish(result);
                 return;
             }
             patience = match self.loaded {
@@ -124,6 +131,10 @@ impl Keeper {
         if !shared.place.is_there() {
             return Err(None);
         }
+        // One that could not even be taken back is still there.
+        if !self.connection.is_autocommit() {
+            self.connection.execute_batch("ROLLBACK")?;
+        }
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
         // What others have committed first, so that what remains to be read is this batch's. Nobody else
@@ -143,9 +154,10 @@ impl Keeper {
         }
         batch.finish()?;
         // Before the load is done the load will come by them.
-        let slice = match self.loaded {
-            true => Some(self.follower.read(&transaction, None)?),
-            false => None,
+        let slice = if self.loaded {
+            Some(self.follower.read(&transaction, None)?)
+        } else {
+            None
         };
         transaction.commit()?;
         Ok(slice)
@@ -207,18 +219,19 @@ impl Keeper {
         }
     }
 
-    /// Puts all that is in the write-ahead log into the database itself.
-    fn finish(&self) -> Result<(), MemoryError> {
+    /// Puts all that is in the write-ahead log into the database itself, and closes it.
+    fn finish(self) -> Result<(), MemoryError> {
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
         let done = self.connection.query_row(checkpoint, [], |_| Ok(()));
-        done.map_err(|error| self.shared.error(&error))
+        let closed = self.connection.close().map_err(|(_, error)| error);
+        done.and(closed).map_err(|error| self.shared.error(&error))
     }
 }
 
 /// However the thread ends, nobody waits for it any longer.
-struct Gone(Arc<Shared>);
+struct Gone<'s>(&'s Shared);
 
-impl Drop for Gone {
+impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.0.close();
         // Senders that are dropped answer too.

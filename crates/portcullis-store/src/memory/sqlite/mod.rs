@@ -102,7 +102,7 @@ impl SqliteMemory {
     /// Opens or creates the database. Returns at once: what is in it is loaded behind it.
     pub fn open(options: SqliteOptions, embedder: Arc<dyn Embedder>) -> Result<Self, OpenError> {
         let (connection, place) = open::open(&options)?;
-        let shared = Arc::new(Shared::new(place, &options, embedder));
+        let shared = Arc::new(Shared::new(place, options, embedder));
         let keeper = Keeper::new(Arc::clone(&shared), connection);
         let background = Background::new(Arc::clone(&shared));
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -196,7 +196,7 @@ impl SqliteMemory {
 
     /// The vector of a query. One without any meaning to the model is searched for by words.
     fn vector(&self, text: &str) -> Result<Option<Vec<f32>>, MemoryError> {
-        let mut vectors = self.shared.embedder.embed(&[text])?;
+        let mut vectors = embedding::vectors(&*self.shared.embedder, &[text])?;
         let vector = vectors.pop();
         Ok(vector.filter(|vector| vector.iter().any(|x| *x != 0.0)))
     }
@@ -301,27 +301,20 @@ impl Memory for SqliteMemory {
     }
 
     fn state(&self) -> Result<MemoryState, MemoryError> {
-        let model = self.shared.embedder.name().to_owned();
-        let dimension = self.shared.embedder.dimension();
-        let trouble = lock(&self.shared.trouble).clone();
-        if self.shared.loading.is_finished() {
-            let index = self.shared.index()?;
-            return Ok(MemoryState {
-                decisions: index.len(),
-                unembedded: index.unembedded(),
-                approximate: index.is_approximate(),
-                model,
-                trouble,
-            });
-        }
-        let counted = |connection: &Connection| rows::count(connection, &model, dimension);
-        let (decisions, vectors) = self.shared.read(counted)?;
+        let loading = !self.shared.loading.is_finished();
+        // Until all is loaded the table knows better; afterwards the index knows sooner.
+        let counted = if loading {
+            Some(self.shared.read(rows::count)?)
+        } else {
+            None
+        };
+        let index = self.shared.loaded_so_far()?;
         Ok(MemoryState {
-            decisions,
-            unembedded: decisions.saturating_sub(vectors),
-            approximate: false,
-            model,
-            trouble,
+            decisions: counted.unwrap_or(index.len()),
+            model: self.shared.embedder.name().to_owned(),
+            unembedded: index.unembedded(),
+            trouble: lock(&self.shared.trouble).clone(),
+            approximate: index.is_approximate(),
         })
     }
 }

@@ -208,21 +208,10 @@ pub(super) fn intents(
     intents.collect()
 }
 
-/// How many decisions there are, and how many have a vector of this model and length.
-pub(super) fn count(
-    connection: &Connection,
-    model: &str,
-    dimension: usize,
-) -> rusqlite::Result<(usize, usize)> {
-    let number = |row: &Row<'_>| Ok(row.get::<_, i64>(0)?.unsigned_abs() as usize);
-    let decisions = connection.query_row("SELECT count(*) FROM decision", [], number)?;
-    let vectors = connection.query_row(
-        "SELECT count(*) FROM vector WHERE length(codes) = ?2
-         AND model = (SELECT number FROM model WHERE name = ?1)",
-        params![model, dimension as i64],
-        number,
-    )?;
-    Ok((decisions, vectors))
+/// How many decisions there are.
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<usize> {
+    let mut count = connection.prepare_cached("SELECT count(*) FROM decision")?;
+    count.query_row([], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs() as usize))
 }
 
 /// Whether somebody says the same again. Time passes between a request and its repetition, and what came

@@ -129,3 +129,104 @@ pub(super) fn migrate(
         transaction.commit()?;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    const DATABASE: &str = "PORTCULLIS_MIGRATED_DATABASE";
+    const STATEMENTS: &str = "PORTCULLIS_MIGRATED_STATEMENTS";
+
+    /// As it may be some day.
+    fn two() -> Vec<&'static [&'static str]> {
+        let mut migrations = MIGRATIONS.to_vec();
+        migrations.push(&[
+            "ALTER TABLE decision ADD COLUMN colour TEXT",
+            "CREATE INDEX decision_colour ON decision (colour)",
+        ]);
+        migrations
+    }
+
+    fn open(path: &Path) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        // So that what is not committed is in the files all the same.
+        connection
+            .execute_batch("PRAGMA cache_size = 1; PRAGMA cache_spill = 1")
+            .unwrap();
+        connection
+    }
+
+    fn schema(connection: &Connection) -> Vec<String> {
+        let sql = "SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name";
+        let mut schema = connection.prepare(sql).unwrap();
+        let schema = schema.query_map([], |row| row.get(0)).unwrap();
+        schema.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn a_migration_is_done_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("memory.db"));
+        assert_eq!(kind(&connection).unwrap(), Kind::Empty);
+        let mut statements = 0;
+        for _ in 0..2 {
+            migrate(&connection, MIGRATIONS, &mut || statements += 1).unwrap();
+            let all: usize = MIGRATIONS.iter().map(|migration| migration.len()).sum();
+            assert_eq!(statements, all);
+            assert_eq!(kind(&connection).unwrap(), Kind::Ours(MIGRATIONS.len()));
+        }
+    }
+
+    #[test]
+    fn half_a_migration_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = open(&directory.path().join("whole.db"));
+        migrate(&whole, &two(), &mut || {}).unwrap();
+        let first = MIGRATIONS[0].len();
+        for wal in [false, true] {
+            let path = directory.path().join(format!("killed-{wal}.db"));
+            if wal {
+                open(&path)
+                    .pragma_update(None, "journal_mode", "WAL")
+                    .unwrap();
+            }
+            // Each goes on where the one before was killed; the last two have the second migration left.
+            for (statements, version) in [(1, 0), (first, 0), (first + 1, 1), (2, 1)] {
+                let status = Command::new(std::env::current_exe().unwrap())
+                    .args(["memory::sqlite::schema::tests::dies_in_a_migration"])
+                    .args(["--exact", "--ignored"])
+                    .env(DATABASE, &path)
+                    .env(STATEMENTS, statements.to_string())
+                    .output()
+                    .unwrap()
+                    .status;
+                assert!(!status.success());
+                let expected = match version {
+                    0 => Kind::Empty,
+                    version => Kind::Ours(version),
+                };
+                assert_eq!(kind(&open(&path)).unwrap(), expected, "{statements}");
+            }
+            let connection = open(&path);
+            migrate(&connection, &two(), &mut || {}).unwrap();
+            assert_eq!(schema(&connection), schema(&whole));
+        }
+    }
+
+    #[test]
+    #[ignore = "run as a process of its own by the test that looks what it leaves"]
+    fn dies_in_a_migration() {
+        let path = std::env::var(DATABASE).expect("started by the test that looks what it leaves");
+        let mut left: usize = std::env::var(STATEMENTS).unwrap().parse().unwrap();
+        migrate(&open(path.as_ref()), &two(), &mut || {
+            left -= 1;
+            if left == 0 {
+                std::process::abort();
+            }
+        })
+        .unwrap();
+    }
+}

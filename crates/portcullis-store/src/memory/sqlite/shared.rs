@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     finished: Mutex<Option<Result<(), MemoryError>>>,
     finishing: Condvar,
-    load_patience: Duration,
+    options: SqliteOptions,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) struct Counters {
 }
 
 impl Shared {
-    pub(super) fn new(place: Place, options: &SqliteOptions, embedder: Arc<dyn Embedder>) -> Self {
+    pub(super) fn new(place: Place, options: SqliteOptions, embedder: Arc<dyn Embedder>) -> Self {
         Self {
             readers: Readers::new(place.path.clone(), options.busy_timeout),
             place,
@@ -56,7 +56,7 @@ impl Shared {
             counters: Counters::default(),
             finished: Mutex::default(),
             finishing: Condvar::new(),
-            load_patience: options.load_patience,
+            options,
         }
     }
 
@@ -94,7 +94,15 @@ impl Shared {
         if self.readers.is_closed() {
             return Err(MemoryError::Closed);
         }
-        self.loading.wait(self.load_patience)?;
+        self.loading.wait(self.options.load_patience)?;
+        self.loaded_so_far()
+    }
+
+    /// The index, as far as it has got.
+    pub(super) fn loaded_so_far(&self) -> Result<RwLockReadGuard<'_, Index>, MemoryError> {
+        if self.readers.is_closed() {
+            return Err(MemoryError::Closed);
+        }
         Ok(self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
