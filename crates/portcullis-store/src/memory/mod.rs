@@ -5,6 +5,10 @@
 mod index;
 mod sqlite;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub use index::bench::Bench;
+
 use portcullis_core::memory::{
     AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, Outcome, Query, Review,
 };

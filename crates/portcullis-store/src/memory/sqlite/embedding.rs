@@ -1,10 +1,10 @@
-//! The thread in the background: it gives decisions their vectors.
+//! The thread in the background: it gives decisions their vectors, and the index its neighbourhoods.
 //!
 //! Decisions without a vector of the model in use are embedded a few at a time, and what comes of it goes
 //! to the keeper like any other change. After another model was put to use these are all of them; until a
 //! vector is replaced it lies there, and is not compared with anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use portcullis_core::memory::{EmbedError, Embedder};
@@ -17,6 +17,9 @@ use crate::memory::MemoryError;
 
 /// How many texts a model is given at once.
 const AT_ONCE: usize = 32;
+
+/// How many decisions are moved to new neighbourhoods before those who search get their turn.
+const AT_ONCE_MOVED: usize = 256;
 
 /// How long to wait after the first failure, and after many.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
@@ -76,20 +79,34 @@ impl Background {
 
     pub(super) fn run(mut self) {
         while self.shared.background.wait() {
-            if !self.embed_all() {
+            if !self.embed_all() || !self.improve_index() {
                 return;
             }
-            self.improve_index();
         }
     }
 
-    /// The place for what makes searching faster and takes long: plan under a read lock of `shared.index`,
-    /// work without one, adopt under a write lock.
-    #[expect(
-        clippy::unused_self,
-        reason = "the index that looks at each decision has nothing to improve"
-    )]
-    fn improve_index(&self) {}
+    /// Makes searching faster: what takes long is done without a lock, and the rest in small steps. False if
+    /// it is to stop.
+    fn improve_index(&self) -> bool {
+        let index = &self.shared.index;
+        let read = || index.read().unwrap_or_else(PoisonError::into_inner);
+        let write = || index.write().unwrap_or_else(PoisonError::into_inner);
+        let plan = read().plan();
+        if let Some(plan) = plan {
+            let made = plan.make();
+            write().adopt(made);
+        }
+        loop {
+            if !self.shared.background.goes_on() {
+                return false;
+            }
+            let moves = read().moves(AT_ONCE_MOVED);
+            if moves.is_empty() {
+                return true;
+            }
+            write().settle(&moves);
+        }
+    }
 
     /// Goes on until no decision waits. False if it is to stop.
     fn embed_all(&mut self) -> bool {

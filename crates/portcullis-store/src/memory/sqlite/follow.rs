@@ -116,9 +116,11 @@ impl Follower {
         puts.collect()
     }
 
-    /// Puts changes into the index, and says whether any decision among them lacks a vector. What they
-    /// were read from must be committed.
+    /// Puts changes into the index, and says whether that leaves anything to do in the background: a decision
+    /// without a vector, or too many for the neighbourhoods that there are. What they were read from must be
+    /// committed.
     pub(super) fn apply(&mut self, slice: &Slice, index: &RwLock<Index>) -> bool {
+        let mut plan_due = false;
         let write = || index.write().unwrap_or_else(PoisonError::into_inner);
         for rows in slice.erased.chunks(AT_ONCE) {
             let mut index = write();
@@ -131,9 +133,10 @@ impl Follower {
             for put in puts {
                 index.put(put.row, &put.decision, put.vector.as_deref());
             }
+            plan_due = index.is_plan_due();
         }
         self.seen = self.seen.max(slice.upto);
-        slice.puts.iter().any(|put| put.vector.is_none())
+        plan_due || slice.puts.iter().any(|put| put.vector.is_none())
     }
 }
 

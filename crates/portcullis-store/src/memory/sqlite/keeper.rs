@@ -213,8 +213,8 @@ impl Keeper {
     }
 
     fn apply(&mut self, slice: &Slice) {
-        let lacking = self.follower.apply(slice, &self.shared.index);
-        if lacking && self.loaded {
+        let work = self.follower.apply(slice, &self.shared.index);
+        if work && self.loaded {
             self.shared.background.wake();
         }
     }

@@ -102,6 +102,7 @@ impl SqliteMemory {
     /// Opens or creates the database. Returns at once: what is in it is loaded behind it.
     pub fn open(options: SqliteOptions, embedder: Arc<dyn Embedder>) -> Result<Self, OpenError> {
         let (connection, place) = open::open(&options)?;
+        let embed_in_background = options.embed_in_background;
         let shared = Arc::new(Shared::new(place, options, embedder));
         let keeper = Keeper::new(Arc::clone(&shared), connection);
         let background = Background::new(Arc::clone(&shared));
@@ -115,7 +116,7 @@ impl SqliteMemory {
             keeper: Mutex::new(Some(keeper)),
         };
         // Nobody waits for its end: a model may take its time, and it has nothing to write out.
-        if options.embed_in_background {
+        if embed_in_background {
             spawn("memory-vectors", Box::new(move || background.run()))?;
         }
         Ok(memory)

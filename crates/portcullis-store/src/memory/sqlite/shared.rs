@@ -244,6 +244,11 @@ impl Signal {
         !state.stopped
     }
 
+    /// False if it is to stop.
+    pub(super) fn goes_on(&self) -> bool {
+        !lock(&self.state).stopped
+    }
+
     /// Sleeps for a while, whatever there is to do. False if it is to stop.
     pub(super) fn rest(&self, time: Duration) -> bool {
         let state = lock(&self.state);
