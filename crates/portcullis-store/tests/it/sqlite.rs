@@ -340,7 +340,7 @@ fn a_slow_model_does_not_keep_anybody_waiting() {
     let memory = SqliteMemory::open(options(directory.path()), model.clone()).unwrap();
     let all = (0..100).map(|n| bare(&format!("d{n}"), &format!("word{n}"), n));
     memory.record(all.collect()).unwrap();
-    assert_eq!(memory.state().unwrap().unembedded, 100);
+    eventually("all wait", || memory.state().unwrap().unembedded == 100);
     eventually("there is trouble", || {
         memory.state().unwrap().trouble.is_some()
     });

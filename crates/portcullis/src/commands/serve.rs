@@ -129,6 +129,7 @@ fn failure(error: StartError) -> Failure {
         | StartError::SigningKey { .. }
         | StartError::Tls(_)
         | StartError::Embedder(_)
+        | StartError::Callbacks(_)
         | StartError::NoTokens => Failure::Input(error.into()),
     }
 }

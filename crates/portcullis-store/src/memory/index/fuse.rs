@@ -1,13 +1,14 @@
 //! How near a row is to a query, of how many of its words it has and how alike they mean.
 
-/// How much meaning weighs against words, which weigh the rest.
-pub(super) const MEANING: f32 = 0.6;
+/// How much meaning weighs against words, which weigh the rest. This and the other numbers here do best on
+/// labelled text: `docs/BENCHMARKS.md` has the results.
+pub(super) const MEANING: f32 = 0.4;
 
 /// How soon another occurrence of a word stops to matter.
-const K1: f32 = 0.9;
+pub(super) const K1: f32 = 1.5;
 
 /// How much a document loses for being longer than others.
-const B: f32 = 0.4;
+pub(super) const B: f32 = 0.75;
 
 /// Up to here the score of words is as it is; from here on it comes nearer to 1 and never over it.
 const KNEE: f32 = 0.8;
@@ -75,6 +76,9 @@ pub(super) fn words(bm25: f32, once_each: f32) -> f32 {
 
 /// The distance of what has this share of words and this cosine, if it has anything in common at all.
 /// `by_meaning` is whether the query has a vector.
+///
+/// It is the square of what is lacking, so that half of everything in common is near, at 0.25: few texts
+/// that speak of the same thing do so in the same words.
 pub(super) fn distance(by: By, by_meaning: bool, words: f32, cosine: f32) -> Option<f32> {
     let cosine = cosine.clamp(0.0, 1.0);
     let near = match by {
@@ -83,7 +87,7 @@ pub(super) fn distance(by: By, by_meaning: bool, words: f32, cosine: f32) -> Opt
         By::Both if !by_meaning => words,
         By::Both => MEANING * cosine + (1.0 - MEANING) * words,
     };
-    (near > 0.0).then(|| (1.0 - near).clamp(0.0, 1.0))
+    (near > 0.0).then(|| (1.0 - near).clamp(0.0, 1.0).powi(2))
 }
 
 #[cfg(test)]
@@ -95,7 +99,7 @@ mod tests {
         let bm25 = Bm25::new(1_000, 40_000);
         let all = |count, length| words(3.0 * bm25.part(count, length), 3.0);
         assert!((0.9..0.95).contains(&all(1, 40)), "{}", all(1, 40));
-        assert!(all(1, 80) > 0.8 && all(1, 80) < all(1, 40));
+        assert!(all(1, 80) > 0.6 && all(1, 80) < all(1, 40));
         assert!(all(3, 40) > all(1, 40) && all(15, 1) <= 1.0);
     }
 
@@ -113,7 +117,7 @@ mod tests {
         assert_eq!(distance(By::Both, true, 0.0, -0.5), None);
         assert_eq!(distance(By::Words, true, 0.0, 0.5), None);
         assert_eq!(distance(By::Meaning, true, 0.5, 0.0), None);
-        assert_eq!(distance(By::Both, false, 0.5, 0.0), Some(0.5));
+        assert_eq!(distance(By::Both, false, 0.5, 0.0), Some(0.25));
         assert_eq!(distance(By::Both, true, 1.0, 1.0), Some(0.0));
         assert_eq!(words(0.0, 0.0), 0.0);
     }

@@ -7,6 +7,8 @@ use portcullis_core::guardrails::Stakes;
 use portcullis_core::memory::{Decision, Filters, Outcome, Reason, Review, Status};
 use proptest::prelude::*;
 
+use super::fuse::{B, K1};
+use super::words::written;
 use super::*;
 
 const DIMENSION: usize = 16;
@@ -70,7 +72,7 @@ impl Model {
         let documents: BTreeMap<i64, Vec<String>> = self
             .0
             .iter()
-            .map(|(row, (decision, _))| (*row, Self::terms(decision.words())))
+            .map(|(row, (decision, _))| (*row, Self::terms(written(decision, &decision.title()))))
             .collect();
         let count = documents.len() as f32;
         let average = documents.values().map(Vec::len).sum::<usize>() as f32 / count.max(1.0);
@@ -91,8 +93,8 @@ impl Model {
             let mut bm25 = 0.0;
             for term in &wanted {
                 let times = terms.iter().filter(|it| *it == term).count() as f32;
-                let norm = 0.9 * (1.0 - 0.4 + 0.4 * terms.len() as f32 / average.max(1.0));
-                bm25 += rarity(term) * times.min(15.0) * 1.9 / (times.min(15.0) + norm);
+                let norm = K1 * (1.0 - B + B * terms.len() as f32 / average.max(1.0));
+                bm25 += rarity(term) * times.min(15.0) * (K1 + 1.0) / (times.min(15.0) + norm);
             }
             let share = fuse::words(bm25, once_each);
             let vector = self.0[&row].1.as_deref().and_then(rounded);
@@ -110,7 +112,7 @@ impl Model {
                 By::Meaning => cosine.max(0.0),
             };
             if near > 0.0 {
-                found.insert(row, (1.0 - near).clamp(0.0, 1.0));
+                found.insert(row, (1.0 - near).clamp(0.0, 1.0).powi(2));
             }
         }
         found

@@ -3,17 +3,25 @@
 /// The longest term, in bytes. What is longer is data, not a word.
 const MAX_TERM_BYTES: usize = 64;
 
+/// Words that say nothing about what a text is about.
+const STOP_WORDS: &[&str] = &[
+    "a", "an", "and", "are", "as", "at", "be", "been", "but", "by", "can", "could", "do", "does",
+    "for", "from", "had", "has", "have", "if", "in", "into", "is", "it", "its", "may", "no", "not",
+    "of", "on", "or", "s", "such", "t", "than", "that", "the", "their", "then", "there", "these",
+    "they", "this", "to", "was", "were", "when", "which", "will", "with", "would",
+];
+
 /// Hands over the terms of a text in their order: runs of letters and digits in lower case, without
-/// English endings. `auth-service` is two terms, `v2.1` as well. Where words are written without spaces
+/// English endings and the most common words. `auth-service` is two terms, `v2.1` as well. Where words are written without spaces
 /// between them, every character is a term.
 pub(super) fn terms(text: &str, mut each: impl FnMut(&str)) {
     let mut term = String::new();
     let mut flush = |term: &mut String| {
-        if !term.is_empty() {
+        if !term.is_empty() && !STOP_WORDS.contains(&term.as_str()) {
             stem(term);
             each(term);
-            term.clear();
         }
+        term.clear();
     };
     for c in text.chars() {
         if !c.is_alphanumeric() {
@@ -135,7 +143,6 @@ mod tests {
         }
         for (one, other) in [
             ("status", "stat"),
-            ("is", "i"),
             ("ring", "r"),
             ("process", "proces"),
             ("red", "r"),

@@ -41,11 +41,17 @@ struct Term<'a> {
     rarity: f32,
 }
 
+/// What is written about a decision. Its title says most, and counts twice.
+pub(super) fn written<'d>(decision: &'d Decision, title: &'d str) -> impl Iterator<Item = &'d str> {
+    decision.words().chain(std::iter::once(title))
+}
+
 impl Words {
     /// Gives a slot that has none its words and labels.
     pub(super) fn put(&mut self, slot: u32, decision: &Decision) {
         let mut keys = Vec::new();
-        for text in decision.words() {
+        let title = decision.title();
+        for text in written(decision, &title) {
             terms(text, |term| keys.push(self.postings.key(Kind::Word, term)));
         }
         let length = u16::try_from(keys.len()).unwrap_or(u16::MAX);
