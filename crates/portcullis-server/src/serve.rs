@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use portcullis_core::pack::diagnostic::Report;
 use portcullis_core::{Policy, pack};
 use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
-use portcullis_store::memory::{self, SqliteMemory, SqliteOptions};
+use portcullis_store::memory::{self, MemoryState, SqliteMemory, SqliteOptions};
 use serde_json::Map;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
@@ -144,6 +144,7 @@ impl Server {
             settings,
         });
         announce(&app.settings, &recovery);
+        tokio::spawn(watch_embedding(Arc::downgrade(&app)));
         let background = Background::start(&app, reloader, guardrail_files, policy_ready)?;
         Ok(Self {
             app,
@@ -214,21 +215,61 @@ impl Server {
             tracing::warn!("requests were still under way when the time to stop had run out");
         }
         // Writes what is queued and a last checkpoint, while those who wait to be told of intents are.
-        let log = Arc::clone(&app);
-        let closing = tokio::task::spawn_blocking(move || log.evidence.close(patience));
-        let closing = tokio::time::timeout(patience, closing);
-        let (closed, ()) = tokio::join!(closing, app.callbacks.close(patience));
-        match closed {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::error!(%error, "the evidence log did not close"),
-            Ok(Err(_)) | Err(_) => tracing::error!("the evidence log did not close in time"),
-        }
+        let (log, memory) = (Arc::clone(&app), Arc::clone(&app.memory));
+        let closing = close("the evidence log", patience, move || {
+            log.evidence.close(patience)
+        });
+        let finishing = close("the memory", patience, move || memory.close(patience));
+        tokio::join!(closing, finishing, app.callbacks.close(patience));
         // It may be compiling a pack, or wait for a folder that does not answer.
         let background = tokio::task::spawn_blocking(move || self.background.stop());
         if tokio::time::timeout(patience, background).await.is_err() {
             tracing::warn!("the thread that loads policies did not stop in time");
         }
         finished
+    }
+}
+
+/// Says how far the memory is with its vectors, as long as some are missing.
+async fn watch_embedding(app: Weak<App>) {
+    const EVERY: Duration = Duration::from_secs(10);
+    let mut waited = 0;
+    loop {
+        tokio::time::sleep(EVERY).await;
+        // The server may have stopped meanwhile.
+        let Some(app) = app.upgrade() else { return };
+        let Some(state) = app.memory_state().await else {
+            continue;
+        };
+        let MemoryState {
+            model,
+            unembedded,
+            decisions,
+            ..
+        } = &state;
+        match (&state.trouble, unembedded) {
+            (Some(trouble), 1..) => {
+                tracing::warn!(model, unembedded, trouble, "decisions get no vectors");
+            }
+            (None, 1..) => tracing::info!(model, unembedded, decisions, "vectors are being made"),
+            (_, 0) if waited > 0 => tracing::info!(model, decisions, "all vectors are made"),
+            (_, 0) => {}
+        }
+        waited = *unembedded;
+    }
+}
+
+/// Closes something, and says so if it did not go well.
+async fn close<E: std::fmt::Display + Send + 'static>(
+    what: &str,
+    patience: Duration,
+    closing: impl FnOnce() -> Result<(), E> + Send + 'static,
+) {
+    let closing = tokio::task::spawn_blocking(closing);
+    match tokio::time::timeout(patience, closing).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::error!(%error, "{what} did not close"),
+        Ok(Err(_)) | Err(_) => tracing::error!("{what} did not close in time"),
     }
 }
 

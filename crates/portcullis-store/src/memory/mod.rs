@@ -9,6 +9,8 @@ mod sqlite;
 #[doc(hidden)]
 pub use index::bench::Bench;
 
+use std::time::Duration;
+
 use portcullis_core::memory::{
     AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, Outcome, Query, Review,
 };
@@ -54,6 +56,10 @@ pub trait Memory: Send + Sync {
 
     /// How things stand.
     fn state(&self) -> Result<MemoryState, MemoryError>;
+
+    /// Finishes what is queued within this time, and takes nothing more. Dropping it does the same without
+    /// reporting.
+    fn close(&self, patience: Duration) -> Result<(), MemoryError>;
 }
 
 /// What became of a decision that was to be recorded.

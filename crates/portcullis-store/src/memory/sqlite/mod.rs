@@ -122,12 +122,6 @@ impl SqliteMemory {
         Ok(memory)
     }
 
-    /// Finishes what is queued, checkpoints, closes. Dropping it does the same without reporting.
-    pub fn close(&self, patience: Duration) -> Result<(), MemoryError> {
-        self.shared.close();
-        self.shared.wait_finished(patience)
-    }
-
     /// How the writing goes.
     pub fn stats(&self) -> SqliteStats {
         self.shared.stats()
@@ -317,6 +311,11 @@ impl Memory for SqliteMemory {
             trouble: lock(&self.shared.trouble).clone(),
             approximate: index.is_approximate(),
         })
+    }
+
+    fn close(&self, patience: Duration) -> Result<(), MemoryError> {
+        self.shared.close();
+        self.shared.wait_finished(patience)
     }
 }
 
