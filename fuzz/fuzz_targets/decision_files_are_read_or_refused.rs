@@ -8,11 +8,11 @@ use portcullis_core::memory::{Format, import};
 fuzz_target!(|text: &str| {
     let now = Timestamp::UNIX_EPOCH;
     for format in [Format::Json, Format::JsonLines, Format::Yaml] {
-        for imported in import(text, format, now).into_iter().flatten() {
+        for imported in import(text, format, now).flatten() {
             let Ok(line) = serde_json::to_string(&imported.decision) else {
                 panic!("a decision that cannot be written: {imported:?}");
             };
-            let again = import(&line, Format::Json, now);
+            let again: Vec<_> = import(&line, Format::Json, now).collect();
             let [Ok(again)] = &*again else {
                 panic!("what was written cannot be read: {line}: {again:?}");
             };

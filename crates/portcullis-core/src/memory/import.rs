@@ -8,9 +8,6 @@ use super::search::instant;
 use crate::canonical;
 use crate::fields::{FieldError, Fields, kind, shown};
 
-/// The most decisions in one file.
-const MAX_IN_FILE: usize = 1_000_000;
-
 /// Other names for what a decision has.
 const ALIASES: &[(&str, &str)] = &[
     ("summary", "decision"),
@@ -60,7 +57,11 @@ pub struct Imported {
 }
 
 /// Reads a file's decisions: each is one, or why it is none. `now` is for those without a date.
-pub fn import(text: &str, format: Format, now: Timestamp) -> Vec<Result<Imported, String>> {
+pub fn import(
+    text: &str,
+    format: Format,
+    now: Timestamp,
+) -> Box<dyn Iterator<Item = Result<Imported, String>> + '_> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let values = match format {
         Format::Json => json(text).map(listed),
@@ -70,22 +71,17 @@ pub fn import(text: &str, format: Format, now: Timestamp) -> Vec<Result<Imported
         Format::JsonLines => {
             let lines = text.lines().enumerate();
             let lines = lines.filter(|(_, line)| !line.trim().is_empty());
-            return lines
-                .map(|(n, line)| {
-                    let value = json(line).map_err(|error| format!("line {}: {error}", n + 1))?;
-                    read(&value, now).map_err(|error| format!("line {}: {error}", n + 1))
-                })
-                .collect();
+            return Box::new(lines.map(move |(n, line)| {
+                let value = json(line).map_err(|error| format!("line {}: {error}", n + 1))?;
+                read(&value, now).map_err(|error| format!("line {}: {error}", n + 1))
+            }));
         }
     };
     match values {
-        Err(error) => vec![Err(error)],
-        Ok(values) if values.len() > MAX_IN_FILE => {
-            vec![Err(format!("has over {MAX_IN_FILE} decisions: split it"))]
-        }
+        Err(error) => Box::new(std::iter::once(Err(error))),
         Ok(values) => {
             let alone = values.len() == 1;
-            let read = |(n, value)| {
+            let read = move |(n, value)| {
                 let place = |error: FieldError| {
                     if alone {
                         error.to_string()
@@ -93,9 +89,9 @@ pub fn import(text: &str, format: Format, now: Timestamp) -> Vec<Result<Imported
                         format!("decision {}: {error}", n + 1)
                     }
                 };
-                read(value, now).map_err(place)
+                read(&value, now).map_err(place)
             };
-            values.iter().enumerate().map(read).collect()
+            Box::new(values.into_iter().enumerate().map(read))
         }
     }
 }
@@ -210,7 +206,7 @@ mod tests {
     }
 
     fn one(text: &str, format: Format) -> Imported {
-        let mut all = import(text, format, now());
+        let mut all: Vec<_> = import(text, format, now()).collect();
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0).unwrap()
     }
@@ -247,7 +243,7 @@ tags: [database]
     fn lists_and_lines_say_which_is_wrong() {
         let list = r#"{"decisions": [{"decision": "a"}, {"decision": ""}, 7]}"#;
         let read = import(list, Format::Json, now());
-        let errors: Vec<String> = read.into_iter().filter_map(Result::err).collect();
+        let errors: Vec<String> = read.filter_map(Result::err).collect();
         assert_eq!(
             errors,
             [
@@ -256,7 +252,7 @@ tags: [database]
             ]
         );
         let lines = "{\"decision\": \"a\"}\n\n{oops\n";
-        let read = import(lines, Format::JsonLines, now());
+        let read: Vec<_> = import(lines, Format::JsonLines, now()).collect();
         assert!(read[0].is_ok());
         let error = read[1].as_ref().unwrap_err();
         assert!(error.starts_with("line 3: "), "{error}");
@@ -322,7 +318,7 @@ tags: [database]
         #[test]
         fn any_text_is_read_or_refused(text in any::<String>()) {
             for format in [Format::Json, Format::JsonLines, Format::Yaml] {
-                let _ = import(&text, format, now());
+                let _ = import(&text, format, now()).count();
             }
         }
     }

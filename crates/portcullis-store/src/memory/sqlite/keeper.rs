@@ -82,6 +82,7 @@ impl Keeper {
                 return;
             }
             patience = match self.loaded {
+                _ if !self.shared.options.search => POLL,
                 false => self.load(),
                 true if idle => self.poll(),
                 true => POLL,

@@ -53,6 +53,8 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// How long those who search wait for the first load.
     pub load_patience: Duration,
+    /// Whether anybody is going to search or list. Otherwise nothing is loaded.
+    pub search: bool,
     /// Whether decisions that lack a vector of this model get one. Not where another process uses another model.
     pub embed_in_background: bool,
     /// How many bytes the file may have. What does not fit is refused.
@@ -67,6 +69,7 @@ impl SqliteOptions {
             queue: 4096,
             busy_timeout: Duration::from_secs(5),
             load_patience: Duration::from_secs(5),
+            search: true,
             embed_in_background: true,
             size_limit: None,
         }

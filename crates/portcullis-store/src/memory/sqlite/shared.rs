@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     finished: Mutex<Option<Result<(), MemoryError>>>,
     finishing: Condvar,
-    options: SqliteOptions,
+    pub(super) options: SqliteOptions,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +93,10 @@ impl Shared {
     pub(super) fn index(&self) -> Result<RwLockReadGuard<'_, Index>, MemoryError> {
         if self.readers.is_closed() {
             return Err(MemoryError::Closed);
+        }
+        if !self.options.search {
+            let problem = "it was opened without `search`".to_owned();
+            return Err(MemoryError::Database(problem));
         }
         self.loading.wait(self.options.load_patience)?;
         self.loaded_so_far()

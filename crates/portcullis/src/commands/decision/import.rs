@@ -25,7 +25,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Answer, Failure> {
     let redactor = Redactor::new().map_err(|error| Failure::Unavailable(error.into()))?;
     let memory = match args.dry_run {
         true => None,
-        false => Some(open(&args.file, Existing::OrNew)?),
+        false => Some(open(&args.file, Existing::OrNew, false)?),
     };
     let mut import = Import {
         memory,

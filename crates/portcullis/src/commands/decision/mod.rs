@@ -115,7 +115,7 @@ fn calibration(args: &CalibrationArgs) -> Result<Answer, Failure> {
 }
 
 fn export(args: &ExportArgs) -> Result<Answer, Failure> {
-    let memory = open(&args.file, Existing::Required)?;
+    let memory = open(&args.file, Existing::Required, false)?;
     let Some(path) = &args.to else {
         let mut out = BufWriter::new(std::io::stdout().lock());
         write_all(&memory, &mut out)?;
@@ -154,7 +154,7 @@ fn write_all(memory: &SqliteMemory, out: &mut impl Write) -> Result<usize, Failu
 }
 
 fn forget(args: &ForgetArgs) -> Result<Answer, Failure> {
-    let memory = open(&args.file, Existing::Required)?;
+    let memory = open(&args.file, Existing::Required, false)?;
     let known = memory.forget(&args.id);
     if known.map_err(|error| Failure::Unavailable(error.into()))? {
         anstream::println!("forgotten");
@@ -215,7 +215,11 @@ fn ask(args: &MemoryArgs, method: Method, params: &Value) -> Result<Value, Failu
         Method::RecordDecision => Existing::OrNew,
         _ => Existing::Required,
     };
-    let memory = open(&args.file, existing)?;
+    let search = matches!(
+        method,
+        Method::ListDecisions | Method::QueryDecisions | Method::GetCalibration
+    );
+    let memory = open(&args.file, existing, search)?;
     let asked = Asked {
         by: None,
         agent: LOCAL_AGENT,
@@ -262,7 +266,8 @@ enum Existing {
     OrNew,
 }
 
-fn open(args: &FileArgs, existing: Existing) -> Result<SqliteMemory, Failure> {
+/// Opens the database; `search` is whether anybody is going to search or list.
+fn open(args: &FileArgs, existing: Existing, search: bool) -> Result<SqliteMemory, Failure> {
     let path = &args.memory;
     if existing == Existing::Required && !path.exists() {
         return Err(Failure::Input(anyhow!(
@@ -278,6 +283,7 @@ fn open(args: &FileArgs, existing: Existing) -> Result<SqliteMemory, Failure> {
     }
     // A server may keep vectors of another model there: it makes them itself.
     let options = SqliteOptions {
+        search,
         embed_in_background: false,
         ..SqliteOptions::new(path)
     };
