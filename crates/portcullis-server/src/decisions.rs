@@ -17,7 +17,7 @@ use portcullis_store::memory::{Memory, MemoryError, Recorded};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::app::{App, instant};
+use crate::app::{App, instant, now};
 use crate::cstp::{Caller, begin_entry, record};
 use crate::jsonrpc::{FieldError, RpcError};
 
@@ -60,7 +60,13 @@ pub fn record_decision(
     let recorded = memory.record(vec![decision.clone()]).map_err(not_kept)?;
     let already_known = match recorded.first() {
         Some(Recorded::New) => false,
-        Some(Recorded::Same) => true,
+        Some(Recorded::Same) => {
+            // As it is kept, with the date of the first time.
+            if let Some(kept) = memory.get(&decision.id).map_err(not_kept)? {
+                decision = kept;
+            }
+            true
+        }
         Some(Recorded::Taken) => {
             return Err(RpcError::InvalidParams(FieldError {
                 field: "id".to_owned(),
@@ -359,7 +365,7 @@ impl App {
     ) -> Result<RecordAnswer, RpcError> {
         let params = self.without_secrets(params).await?;
         let (answer, decision) = self.recall(caller, &params, record_decision).await?;
-        let mut entry = begin_entry("decision_recorded", &answer.date.to_string(), caller);
+        let mut entry = begin_entry("decision_recorded", &now(), caller);
         entry.told("decision_id", decision.id.as_str());
         entry.told("decision", decision.title());
         entry.told("category", decision.category.as_deref());

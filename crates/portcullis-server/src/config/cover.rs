@@ -21,11 +21,16 @@ const KEYS: &[&str] = &[
     "timeout_seconds",
     "attempts",
     "retry_seconds",
+    "embedder",
+    "folder",
+    "model",
+    "api_key",
+    "dimension",
 ];
 
-/// How a key begins that announces tokens and other secrets. Addresses of webhooks are among them: who knows
-/// one may post to it.
-const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb"];
+/// How a key begins that announces tokens and other secrets. Addresses of webhooks and of models are among
+/// them: who knows one may post to it, and some have a key in them.
+const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb", "emb", "api"];
 
 /// The text with everything covered from a key like `auth` or `secret` up to the next key at the margin,
 /// character by character, so that places stay true. Keys and the names of variables stay.
@@ -135,6 +140,11 @@ mod tests {
                 "callbacks:\n  queue: 9\n  targets:\n    - url: https://s\n      secret: s\n",
                 "callbacks:\n  queue: *\n  targets:\n    - url: *****:***\n      secret: *\n",
             ),
+            (
+                "memory:\n  path: m.db\n  embedder: {url: u, model: m, api_key: s}\nagent: {name: a}\n",
+                "memory:\n  path: m.db\n  embedder: {url: *, model: *, api_key: *}\nagent: {name: a}\n",
+            ),
+            ("memory: {api_key: s}\n", "memory: {api_key: *}\n"),
             ("x: {secrets: [s]}\n", "x: {*******: [*]}\n"),
             ("auth:\n  tokn:\n    s\n", "auth:\n  ****:\n    *\n"),
             ("? token\n: s\n", "? *****\n: *\n"),

@@ -64,8 +64,9 @@ pub(super) fn read(node: &Node, d: &mut Diagnostics) -> Option<EmbedderSettings>
         (None, Some(url)) => {
             let place = url.place;
             let url = yaml::text(url, "url", d)?.trim_end_matches('/').to_owned();
-            if !has_path(&url) {
-                d.error(place, format!("`{url}` is not a URL"))
+            // It says nothing of the value: some addresses have a key in them.
+            if !has_path(&url) && !d.has_error_at(place) {
+                d.error(place, "`url` is not an address of HTTP")
                     .help("write where the API begins, such as https://api.example.com/v1");
             }
             let model = map.require("model", d);

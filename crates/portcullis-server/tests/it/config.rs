@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use portcullis_server::Method;
-use portcullis_server::config::{self, CallbackKind, CallbackWhen, Settings};
+use portcullis_server::config::{
+    self, CallbackKind, CallbackWhen, EmbedderSettings, Settings,
+};
 use portcullis_server::limit::Quota;
 use proptest::prelude::*;
 
@@ -39,6 +41,15 @@ const CALLBACKS: &str = r#"callbacks:
     - url: https://peer.example.com
       kind: peer
       token: "${CSTP_TOKEN_CLAUDE}"
+"#;
+
+/// A model somewhere else.
+const MEMORY: &str = r#"memory:
+  path: memory.db
+  embedder:
+    url: https://api.example.com/v1
+    model: text-embedding-3-small
+    api_key: "${CSTP_TOKEN_EMERSON}"
 "#;
 
 /// What must not be in any message.
@@ -101,6 +112,7 @@ fn every_key_reaches_its_setting() {
 policy: {pack: p.yaml, env: dev, guardrails: g, reload_interval_seconds: 7, allow_none: true}
 rate_limits: {enabled: false, default: {per_minute: 8, burst: 9}, methods: {cstp.listGuardrails: {per_minute: 10}}}
 evidence: {directory: e, durability: os, segment_bytes: 11, checkpoint_every: 12, signing_key: s.key}
+memory: {path: m.db, embedder: {url: 'https://api.example.com/v1/', model: m, api_key: '${SECRET}', dimension: 16, timeout_seconds: 17}}
 callbacks: {queue: 13, targets: [
   {url: 'https://hooks.example.com/x?y=z', secret: '${SECRET}', when: blocked, timeout_seconds: 14, attempts: 15, retry_seconds: 0.5},
   {url: 'http://peer.example.com', kind: peer, token: '${SECRET}'}, {url: 'http://peer.example.com', kind: peer}]}
@@ -156,12 +168,41 @@ telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
     assert!(matches!(peer.kind, CallbackKind::Peer { token: Some(_) }));
     assert!(matches!(open.kind, CallbackKind::Peer { token: None }));
     assert_eq!((open.when, open.attempts), (CallbackWhen::All, 5));
+    assert_eq!(settings.memory.path.to_str(), Some("m.db"));
+    let EmbedderSettings::Http(model) = &settings.memory.embedder else {
+        panic!("{:?}", settings.memory.embedder);
+    };
+    assert_eq!(model.base_url, "https://api.example.com/v1");
+    assert_eq!((model.model.as_str(), model.dimension), ("m", Some(16)));
+    assert_eq!(model.api_key.as_deref(), Some(SECRET));
+    assert_eq!(model.timeout, Duration::from_secs(17));
     let shown = format!("{settings:?}");
     assert!(!shown.contains(SECRET), "{shown}");
 }
 
+#[test]
+fn a_memory_finds_by_the_model_that_is_named() {
+    let embedder = |text: &str| load(text).unwrap().memory.embedder;
+    for text in ["", "memory: {}\n", "memory: {embedder: built-in}\n"] {
+        assert!(matches!(embedder(text), EmbedderSettings::BuiltIn), "{text:?}");
+    }
+    let folder = embedder("memory: {embedder: {folder: models/minilm}}\n");
+    assert_eq!(folder.to_string(), "models/minilm");
+    let open = embedder("memory: {embedder: {url: 'http://localhost:11434/v1', model: m}}\n");
+    let EmbedderSettings::Http(model) = &open else {
+        panic!("{open:?}");
+    };
+    assert_eq!((&model.api_key, model.dimension), (&None, None));
+    assert_eq!(model.timeout, Duration::from_secs(10));
+    assert_eq!(open.to_string(), "m of http://localhost:11434/v1");
+}
+
 fn with_tokens(tokens: &str) -> String {
     format!("auth:\n  tokens:\n{tokens}")
+}
+
+fn with_embedder(embedder: &str) -> String {
+    format!("memory:\n  embedder: {embedder}\n")
 }
 
 fn with_target(target: &str) -> String {
@@ -322,6 +363,58 @@ fn wrong() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "an unknown key of the memory",
+            file("memory: {file: memory.db}\n"),
+        ),
+        (
+            "a path that is no text",
+            file("memory: {path: 5}\n"),
+        ),
+        (
+            "a model that is none",
+            with_embedder("word2vec"),
+        ),
+        (
+            "no model",
+            with_embedder("{}"),
+        ),
+        (
+            "a model in two places",
+            with_embedder("{folder: models/minilm, url: \"https://api.example.com/v1\", model: m}"),
+        ),
+        (
+            "a model behind no address",
+            with_embedder(&format!("{{url: {SECRET}, model: m}}")),
+        ),
+        (
+            "a model behind a variable that is not set",
+            with_embedder("{url: \"${MODEL_URL}\", model: m}"),
+        ),
+        (
+            "a model behind an address with a password",
+            with_embedder(&format!("{{url: \"https://me:{SECRET}@api.example.com\", model: m}}")),
+        ),
+        (
+            "a service without its model",
+            with_embedder(&format!("{{url: \"https://api.example.com/v1\", api_key: {SECRET}}}")),
+        ),
+        (
+            "a key for a model that is not set",
+            MEMORY.replace("CSTP_TOKEN_EMERSON", "EMBEDDINGS_KEY"),
+        ),
+        (
+            "a key for a model, misspelt",
+            with_embedder(&format!("{{url: \"https://api.example.com/v1\", model: m, apikey: {SECRET}}}")),
+        ),
+        (
+            "a key for a folder",
+            with_embedder(&format!("{{folder: models/minilm, api_key: {SECRET}}}")),
+        ),
+        (
+            "vectors of nothing",
+            with_embedder("{url: \"https://api.example.com/v1\", model: m, dimension: 0}"),
+        ),
+        (
             "several mistakes at once",
             file("server: {prot: 1}\nagent: {name: \"\"}\ntelemetry: {log_format: xml}\n"),
         ),
@@ -393,6 +486,17 @@ fn no_way_of_writing_a_token_brings_it_into_a_report() {
             format!("callbacks:\n  targets:\n    - {secret}\n"),
             format!("callbacks: {secret}\n"),
             format!("callback:\n  targets:\n    - url: x\n      Secret: {secret}\n"),
+            format!("memory:\n  embedder:\n    url: x\n    api_key: {secret}\n    x: 1\n"),
+            format!("memory:\n  embedder:\n    url: x\n    api_key:\n      {secret}\n    x: 1\n"),
+            format!("memory:\n  embedder:\n    url: x\n    apikey: |\n      {secret}\n"),
+            format!("memory:\n  embedder:\n    url: https://x/v1?key={secret}\n    model: m\n"),
+            format!("memory:\n  embedder:\n    url: {secret}\n    model: [{secret}]\n"),
+            format!("memory:\n  embedder:\n    url: https://x\n    model: m\n    api_key: [{secret}]\n"),
+            format!("memory:\n  embedder:\n    folder: f\n    API_KEY: {secret}\n"),
+            format!("memory: {{embeder: {{api_key: {secret}}}}}\n"),
+            format!("memory:\n  embedder: {secret}\n"),
+            format!("memory:\n  api_key: {secret}\n"),
+            format!("{{\"memory\": {{\"embedder\": {{\"api_key\":\n\"{secret}\", \"x\": 1}}}}}}"),
         ] {
             for text in [text.clone(), format!("{wrong_elsewhere}{text}")] {
                 let Err(report) = load(&text) else { continue };
@@ -418,7 +522,7 @@ proptest! {
         removed in 0_usize..400,
         length in 0_usize..8,
         junk in "[\\n :{}\\[\\]\"'#&*|>x-]{0,4}",
-        file in proptest::sample::select(vec![F001, CALLBACKS]),
+        file in proptest::sample::select(vec![F001, CALLBACKS, MEMORY]),
     ) {
         let mut text: Vec<char> = file.replace("${CSTP_TOKEN_EMERSON}", &secret).chars().collect();
         let at = removed.min(text.len());

@@ -240,6 +240,31 @@ async fn recording_again_is_safe_and_another_under_the_id_is_refused() {
     assert_eq!(kept["decision"], "Use SQLite");
 }
 
+/// What `docs/evidence.md` says of `decision_digest`: anybody can compare it with what is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn evidence_has_the_digest_of_what_is_kept() {
+    let server = Running::start().await;
+    let kept = async || {
+        let mut decision = server.call("cstp.getDecision", &json!({"id": "d"})).await;
+        for made_of_the_rest in ["title", "status", "outcome"] {
+            decision.as_object_mut().unwrap().remove(made_of_the_rest);
+        }
+        json!(portcullis_core::canonical::digest(&decision).unwrap())
+    };
+    let last = || server.evidence().pop().unwrap();
+    let params = json!({"id": "d", "decision": "Use SQLite", "confidence": 0.85, "reasons": ["It is one file"]});
+    let first = server.call("cstp.recordDecision", &params).await;
+    assert_eq!(last()["decision_digest"], kept().await);
+    // Again, because the first answer was not heard.
+    let again = server.call("cstp.recordDecision", &params).await;
+    assert_eq!(again["date"], first["date"]);
+    assert_eq!(last()["decision_digest"], kept().await);
+    assert_ne!(last()["timestamp"], first["date"]);
+    let params = json!({"id": "d", "outcome": "partial", "lessons": "Mind the network drive"});
+    server.call("cstp.reviewDecision", &params).await;
+    assert_eq!(last()["decision_digest"], kept().await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_recorded_is_evidence_without_its_secrets() {
     let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";

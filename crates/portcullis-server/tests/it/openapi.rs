@@ -133,11 +133,98 @@ fn every_reference_leads_somewhere_and_every_schema_is_one() {
     );
 }
 
+/// Calls of every method, in an order in which each is answered: what they take and what they give.
+fn calls() -> Vec<(Method, &'static [&'static str], Value)> {
+    let check: &[&str] = &["CheckParams", "CheckResult"];
+    let intent: &[&str] = &["IntentParams", "IntentResult"];
+    let record: &[&str] = &["RecordParams", "RecordResult"];
+    let review: &[&str] = &["ReviewParams", "ReviewResult"];
+    let show: &[&str] = &["DecisionParams", "Decision"];
+    let list: &[&str] = &["ListParams", "DecisionList"];
+    let query: &[&str] = &["QueryParams", "QueryResult"];
+    let calibration: &[&str] = &["CalibrationParams", "Calibration"];
+    let filters = json!({
+        "category": "c", "agent": "emerson", "minConfidence": 0.1, "maxConfidence": 1, "dateAfter": "2000-01-01",
+        "dateBefore": "2999-01-01T00:00:00Z", "stakes": ["low", "high"], "status": "reviewed",
+        "outcome": ["failure"], "tags": ["t"],
+    });
+    vec![
+        (Method::GetCalibration, calibration, json!({})),
+        (Method::QueryDecisions, query, json!({"query": "nothing is here"})),
+        (Method::RecordDecision, record, json!({"id": "short", "decision": "Keep the old cluster"})),
+        (
+            Method::RecordDecision,
+            record,
+            json!({
+                "id": "d", "decision": "Migrate the ledger", "context": "On a Sunday", "category": "c",
+                "stakes": "high", "confidence": 0.9, "tags": ["t"], "reviewIn": "7d",
+                "reasons": ["It is tested", {"type": "pattern", "text": "It went well before", "strength": 0.5}],
+            }),
+        ),
+        (Method::RecordDecision, record, json!({"decision": "Without an id", "reviewIn": 7, "reasons": "one"})),
+        (Method::GetDecision, show, json!({"id": "short"})),
+        (Method::ReviewDecision, review, json!({"id": "d", "outcome": "partial"})),
+        (
+            Method::ReviewDecision,
+            review,
+            json!({"id": "d", "outcome": "failure", "actualResult": "Rolled back", "lessons": "Copy the sequences too"}),
+        ),
+        (Method::GetDecision, show, json!({"id": "d"})),
+        (Method::ListDecisions, list, json!({"limit": 1})),
+        (Method::ListDecisions, list, json!({"filters": filters, "after": "short"})),
+        (Method::QueryDecisions, query, json!({"query": "ledger", "filters": filters, "includeReasons": true})),
+        (Method::QueryDecisions, query, json!({"query": "old cluster", "limit": 50})),
+        (Method::GetCalibration, calibration, json!({"filters": filters})),
+        (
+            Method::CheckGuardrails,
+            check,
+            json!({"action": {"description": "x", "category": null, "stakes": "low", "confidence": 0.5, "context": {"x": 1}}, "agent": {"id": "a"}}),
+        ),
+        (Method::CheckGuardrails, check, json!({"action": {"description": "Migrate the ledger", "context": {"x": 2}}})),
+        (
+            Method::AnnounceIntent,
+            intent,
+            json!({"intent": "Migrate the ledger", "context": "c", "metadata": {"x": 1}, "correlationId": "c"}),
+        ),
+        (Method::GetIntent, &["GetIntentParams", "IntentRevisions"], json!({"correlationId": "c"})),
+        (Method::ListGuardrails, &["GuardrailList"], json!({})),
+    ]
+}
+
+#[test]
+fn every_method_is_called() {
+    let called: BTreeSet<Method> = calls().into_iter().map(|(method, ..)| method).collect();
+    assert_eq!(called, Method::ALL.iter().copied().collect());
+}
+
+/// What the document says of parameters is what is refused.
+#[test]
+fn wrong_parameters_are_not_what_it_says() {
+    for (schema, params) in [
+        ("RecordParams", json!({})),
+        ("RecordParams", json!({"decision": "x", "confidence": 2})),
+        ("RecordParams", json!({"decision": "x", "agent": "me"})),
+        ("RecordParams", json!({"decision": "x", "reasons": [{"strength": 1}]})),
+        ("ReviewParams", json!({"id": "d"})),
+        ("ReviewParams", json!({"id": "d", "outcome": "fine"})),
+        ("QueryParams", json!({"query": ""})),
+        ("QueryParams", json!({"query": "x", "limit": 51})),
+        ("ListParams", json!({"filters": {"stake": "high"}})),
+        ("GetIntentParams", json!({"correlationId": ""})),
+        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.getDecision", "params": {"query": "x"}})),
+        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.recordDecision"})),
+        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.listGuardrails", "params": {"all": true}})),
+    ] {
+        let validator = jsonschema::validator_for(&component(schema)).unwrap();
+        assert!(!validator.is_valid(&params), "{schema}: {params}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn real_answers_are_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
     let guardrails = folder.path().join("all.yaml");
-    std::fs::write(&guardrails, "guardrails:\n  - {id: b, name: B, when: context.x == 1, severity: block, message: m, suggestion: s}\n  - {id: w, name: W, when: 'true', severity: warn, message: m}\n").unwrap();
+    std::fs::write(&guardrails, "guardrails:\n  - {id: b, name: B, when: context.x == 1, severity: block, message: m, suggestion: s}\n  - {id: w, name: W, when: 'true', severity: warn, message: m}\n  - {id: p, when: context.x == 2 && precedents.failures > 0, message: m}\n").unwrap();
     let server = Running::with(|settings| {
         settings.policy.guardrails = Some(guardrails);
         settings.server.max_body_bytes = 10_000;
@@ -159,20 +246,16 @@ async fn real_answers_are_what_it_says() {
     let ready = serde_json::from_str(&server.get("/ready").await.text().await.unwrap()).unwrap();
     assert_described("get /ready", 200, &ready);
 
-    let check = json!({"action": {"description": "x", "category": null, "stakes": "low", "confidence": 0.5, "context": {"x": 1}}, "agent": {"id": "a"}});
-    let intent = json!({"intent": "x", "context": "c", "metadata": {"x": 1}, "correlationId": "c"});
-    assert_valid(&component("CheckParams"), &check);
-    assert_valid(&component("IntentParams"), &intent);
-    for (method, params, result) in [
-        ("cstp.checkGuardrails", &check, "CheckResult"),
-        ("cstp.announceIntent", &intent, "IntentResult"),
-        ("cstp.listGuardrails", &json!({}), "GuardrailList"),
-    ] {
-        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    for (method, schemas, params) in calls() {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method.name(), "params": params});
         assert_valid(&component("RpcRequest"), &request);
         let (status, answer) = server.rpc(&request.to_string()).await;
         assert_described("post /cstp", status, &answer);
-        assert_valid(&component(result), &answer["result"]);
+        assert_eq!(answer["error"], Value::Null, "{request}");
+        if let [takes, _] = schemas {
+            assert_valid(&component(takes), &params);
+        }
+        assert_valid(&component(schemas[schemas.len() - 1]), &answer["result"]);
     }
     for body in [
         "nonsense",
