@@ -67,12 +67,12 @@ pub(super) fn read(node: &Node, d: &mut Diagnostics) -> Option<EmbedderSettings>
             // It says nothing of the value: some addresses have a key in them.
             if !has_path(&url) && !d.has_error_at(place) {
                 d.error(place, "`url` is not an address of HTTP")
-                    .help("write where the API begins, such as https://api.example.com/v1");
+                    .help("write where the API begins, such as https://api.example.com/v1; what it knows us by is `api_key`");
             }
             let model = map.require("model", d);
             let model = model.and_then(|node| yaml::text(node, "model", d));
             let mut settings = HttpSettings::new(url, model.unwrap_or_default());
-            settings.api_key = map.text("api_key", d).map(str::to_owned);
+            settings.api_key = api_key(&mut map, d);
             settings.dimension = map.count("dimension", d);
             let mut timeout = Duration::from_secs(10);
             seconds(&mut map, "timeout_seconds", &mut timeout, d);
@@ -82,9 +82,19 @@ pub(super) fn read(node: &Node, d: &mut Diagnostics) -> Option<EmbedderSettings>
         _ => {
             d.error(node.place, "`embedder` takes either a `folder` or a `url`")
                 .help(HELP);
-            None
+            return None;
         }
     };
     map.finish(d);
     read
+}
+
+fn api_key(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<String> {
+    let node = map.get("api_key")?;
+    let key = yaml::text(node, "api_key", d)?;
+    if key.trim().is_empty() {
+        d.error(node.place, "`api_key` is empty")
+            .help("write one, or leave the key out");
+    }
+    Some(key.to_owned())
 }

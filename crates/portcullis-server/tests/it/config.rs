@@ -4,9 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use portcullis_server::Method;
-use portcullis_server::config::{
-    self, CallbackKind, CallbackWhen, EmbedderSettings, Settings,
-};
+use portcullis_server::config::{self, CallbackKind, CallbackWhen, EmbedderSettings, Settings};
 use portcullis_server::limit::Quota;
 use proptest::prelude::*;
 
@@ -184,7 +182,10 @@ telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
 fn a_memory_finds_by_the_model_that_is_named() {
     let embedder = |text: &str| load(text).unwrap().memory.embedder;
     for text in ["", "memory: {}\n", "memory: {embedder: built-in}\n"] {
-        assert!(matches!(embedder(text), EmbedderSettings::BuiltIn), "{text:?}");
+        assert!(
+            matches!(embedder(text), EmbedderSettings::BuiltIn),
+            "{text:?}"
+        );
     }
     let folder = embedder("memory: {embedder: {folder: models/minilm}}\n");
     assert_eq!(folder.to_string(), "models/minilm");
@@ -366,18 +367,9 @@ fn wrong() -> Vec<(&'static str, String)> {
             "an unknown key of the memory",
             file("memory: {file: memory.db}\n"),
         ),
-        (
-            "a path that is no text",
-            file("memory: {path: 5}\n"),
-        ),
-        (
-            "a model that is none",
-            with_embedder("word2vec"),
-        ),
-        (
-            "no model",
-            with_embedder("{}"),
-        ),
+        ("a path that is no text", file("memory: {path: 5}\n")),
+        ("a model that is none", with_embedder("word2vec")),
+        ("no model", with_embedder("{}")),
         (
             "a model in two places",
             with_embedder("{folder: models/minilm, url: \"https://api.example.com/v1\", model: m}"),
@@ -392,19 +384,29 @@ fn wrong() -> Vec<(&'static str, String)> {
         ),
         (
             "a model behind an address with a password",
-            with_embedder(&format!("{{url: \"https://me:{SECRET}@api.example.com\", model: m}}")),
+            with_embedder(&format!(
+                "{{url: \"https://me:{SECRET}@api.example.com\", model: m}}"
+            )),
         ),
         (
             "a service without its model",
-            with_embedder(&format!("{{url: \"https://api.example.com/v1\", api_key: {SECRET}}}")),
+            with_embedder(&format!(
+                "{{url: \"https://api.example.com/v1\", api_key: {SECRET}}}"
+            )),
         ),
         (
             "a key for a model that is not set",
             MEMORY.replace("CSTP_TOKEN_EMERSON", "EMBEDDINGS_KEY"),
         ),
         (
+            "an empty key for a model",
+            MEMORY.replace("CSTP_TOKEN_EMERSON", "EMPTY"),
+        ),
+        (
             "a key for a model, misspelt",
-            with_embedder(&format!("{{url: \"https://api.example.com/v1\", model: m, apikey: {SECRET}}}")),
+            with_embedder(&format!(
+                "{{url: \"https://api.example.com/v1\", model: m, apikey: {SECRET}}}"
+            )),
         ),
         (
             "a key for a folder",
@@ -491,7 +493,9 @@ fn no_way_of_writing_a_token_brings_it_into_a_report() {
             format!("memory:\n  embedder:\n    url: x\n    apikey: |\n      {secret}\n"),
             format!("memory:\n  embedder:\n    url: https://x/v1?key={secret}\n    model: m\n"),
             format!("memory:\n  embedder:\n    url: {secret}\n    model: [{secret}]\n"),
-            format!("memory:\n  embedder:\n    url: https://x\n    model: m\n    api_key: [{secret}]\n"),
+            format!(
+                "memory:\n  embedder:\n    url: https://x\n    model: m\n    api_key: [{secret}]\n"
+            ),
             format!("memory:\n  embedder:\n    folder: f\n    API_KEY: {secret}\n"),
             format!("memory: {{embeder: {{api_key: {secret}}}}}\n"),
             format!("memory:\n  embedder: {secret}\n"),

@@ -150,8 +150,16 @@ fn calls() -> Vec<(Method, &'static [&'static str], Value)> {
     });
     vec![
         (Method::GetCalibration, calibration, json!({})),
-        (Method::QueryDecisions, query, json!({"query": "nothing is here"})),
-        (Method::RecordDecision, record, json!({"id": "short", "decision": "Keep the old cluster"})),
+        (
+            Method::QueryDecisions,
+            query,
+            json!({"query": "nothing is here"}),
+        ),
+        (
+            Method::RecordDecision,
+            record,
+            json!({"id": "short", "decision": "Keep the old cluster"}),
+        ),
         (
             Method::RecordDecision,
             record,
@@ -161,9 +169,17 @@ fn calls() -> Vec<(Method, &'static [&'static str], Value)> {
                 "reasons": ["It is tested", {"type": "pattern", "text": "It went well before", "strength": 0.5}],
             }),
         ),
-        (Method::RecordDecision, record, json!({"decision": "Without an id", "reviewIn": 7, "reasons": "one"})),
+        (
+            Method::RecordDecision,
+            record,
+            json!({"decision": "Without an id", "reviewIn": 7, "reasons": "one"}),
+        ),
         (Method::GetDecision, show, json!({"id": "short"})),
-        (Method::ReviewDecision, review, json!({"id": "d", "outcome": "partial"})),
+        (
+            Method::ReviewDecision,
+            review,
+            json!({"id": "d", "outcome": "partial"}),
+        ),
         (
             Method::ReviewDecision,
             review,
@@ -171,22 +187,46 @@ fn calls() -> Vec<(Method, &'static [&'static str], Value)> {
         ),
         (Method::GetDecision, show, json!({"id": "d"})),
         (Method::ListDecisions, list, json!({"limit": 1})),
-        (Method::ListDecisions, list, json!({"filters": filters, "after": "short"})),
-        (Method::QueryDecisions, query, json!({"query": "ledger", "filters": filters, "includeReasons": true})),
-        (Method::QueryDecisions, query, json!({"query": "old cluster", "limit": 50})),
-        (Method::GetCalibration, calibration, json!({"filters": filters})),
+        (
+            Method::ListDecisions,
+            list,
+            json!({"filters": filters, "after": "short"}),
+        ),
+        (
+            Method::QueryDecisions,
+            query,
+            json!({"query": "ledger", "filters": filters, "includeReasons": true}),
+        ),
+        (
+            Method::QueryDecisions,
+            query,
+            json!({"query": "old cluster", "limit": 50}),
+        ),
+        (
+            Method::GetCalibration,
+            calibration,
+            json!({"filters": filters}),
+        ),
         (
             Method::CheckGuardrails,
             check,
             json!({"action": {"description": "x", "category": null, "stakes": "low", "confidence": 0.5, "context": {"x": 1}}, "agent": {"id": "a"}}),
         ),
-        (Method::CheckGuardrails, check, json!({"action": {"description": "Migrate the ledger", "context": {"x": 2}}})),
+        (
+            Method::CheckGuardrails,
+            check,
+            json!({"action": {"description": "Migrate the ledger", "context": {"x": 2}}}),
+        ),
         (
             Method::AnnounceIntent,
             intent,
             json!({"intent": "Migrate the ledger", "context": "c", "metadata": {"x": 1}, "correlationId": "c"}),
         ),
-        (Method::GetIntent, &["GetIntentParams", "IntentRevisions"], json!({"correlationId": "c"})),
+        (
+            Method::GetIntent,
+            &["GetIntentParams", "IntentRevisions"],
+            json!({"correlationId": "c"}),
+        ),
         (Method::ListGuardrails, &["GuardrailList"], json!({})),
     ]
 }
@@ -204,16 +244,28 @@ fn wrong_parameters_are_not_what_it_says() {
         ("RecordParams", json!({})),
         ("RecordParams", json!({"decision": "x", "confidence": 2})),
         ("RecordParams", json!({"decision": "x", "agent": "me"})),
-        ("RecordParams", json!({"decision": "x", "reasons": [{"strength": 1}]})),
+        (
+            "RecordParams",
+            json!({"decision": "x", "reasons": [{"strength": 1}]}),
+        ),
         ("ReviewParams", json!({"id": "d"})),
         ("ReviewParams", json!({"id": "d", "outcome": "fine"})),
         ("QueryParams", json!({"query": ""})),
         ("QueryParams", json!({"query": "x", "limit": 51})),
         ("ListParams", json!({"filters": {"stake": "high"}})),
         ("GetIntentParams", json!({"correlationId": ""})),
-        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.getDecision", "params": {"query": "x"}})),
-        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.recordDecision"})),
-        ("RpcRequest", json!({"jsonrpc": "2.0", "method": "cstp.listGuardrails", "params": {"all": true}})),
+        (
+            "RpcRequest",
+            json!({"jsonrpc": "2.0", "method": "cstp.getDecision", "params": {"query": "x"}}),
+        ),
+        (
+            "RpcRequest",
+            json!({"jsonrpc": "2.0", "method": "cstp.recordDecision"}),
+        ),
+        (
+            "RpcRequest",
+            json!({"jsonrpc": "2.0", "method": "cstp.listGuardrails", "params": {"all": true}}),
+        ),
     ] {
         let validator = jsonschema::validator_for(&component(schema)).unwrap();
         assert!(!validator.is_valid(&params), "{schema}: {params}");

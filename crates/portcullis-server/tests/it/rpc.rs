@@ -47,6 +47,7 @@ const MESSAGES: &[(i64, &str)] = &[
     (-32600, "Invalid Request"),
     (-32601, "Method not found"),
     (-32602, "InvalidParams"),
+    (-32005, "NotFound"),
 ];
 
 /// An answer in short, once it is known to be one.
