@@ -307,6 +307,7 @@ fn new_id() -> String {
 }
 
 /// Something was asked, and the memory has no answer.
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn query_failed(error: MemoryError) -> RpcError {
     match error {
         MemoryError::NotFound { .. } => RpcError::NotFound(error.to_string()),
@@ -318,6 +319,7 @@ fn query_failed(error: MemoryError) -> RpcError {
 }
 
 /// Something was to be kept, and is not.
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn not_kept(error: MemoryError) -> RpcError {
     match error {
         MemoryError::NotFound { .. } => RpcError::NotFound(error.to_string()),

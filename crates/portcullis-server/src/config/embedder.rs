@@ -20,7 +20,7 @@ pub enum EmbedderSettings {
     BuiltIn,
     /// A BERT sentence transformer, such as all-MiniLM-L6-v2, in a folder.
     Folder(PathBuf),
-    /// A service that speaks OpenAI's embeddings API.
+    /// A service that speaks the embeddings API of `OpenAI`.
     Http(Box<HttpSettings>),
 }
 
