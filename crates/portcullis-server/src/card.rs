@@ -62,6 +62,6 @@ fn skill(method: Method) -> Value {
         "id": name,
         "name": name.trim_start_matches("cstp."),
         "description": method.description(),
-        "tags": ["cstp", "guardrails"],
+        "tags": ["cstp", method.subject()],
     })
 }

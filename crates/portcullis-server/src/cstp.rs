@@ -164,10 +164,11 @@ async fn dispatch(
                 .await?,
         ),
         Method::ListGuardrails => Answer::Guardrails(list_guardrails(app, params)?),
-        Method::QueryDecisions => Answer::Found(
-            app.recall(caller, params, decisions::query_decisions)
-                .await?,
-        ),
+        Method::QueryDecisions => {
+            // What is looked for may go to a service that makes vectors.
+            let params = &*app.without_secrets(params).await?;
+            Answer::Found(app.recall(caller, params, decisions::query_decisions).await?)
+        }
         Method::RecordDecision => Answer::Recorded(app.record_decision(caller, params).await?),
         Method::ReviewDecision => Answer::Reviewed(app.review_decision(caller, params).await?),
     })

@@ -400,7 +400,11 @@ impl App {
         action: &ProposedAction,
         context: Option<&str>,
     ) -> Result<Precedents, RpcError> {
-        let query = precedent_query(action, context);
+        let mut query = precedent_query(action, context);
+        // It may go to a service that makes vectors.
+        let redactor = self.redactor().await;
+        let redactor = redactor.map_err(|error| RpcError::Internal(error.to_string()))?;
+        query.text = redactor.redact(&query.text).into_owned();
         self.remember(move |memory| precedents_of(memory, &query))
             .await
     }

@@ -267,7 +267,6 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
     let memory = match app.memory_state().await {
         Some(state) => json!({
             "decisions": state.decisions,
-            "model": state.model,
             "unembedded": state.unembedded,
         }),
         None => json!("failing"),

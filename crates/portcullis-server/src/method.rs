@@ -78,6 +78,22 @@ impl Method {
         }
     }
 
+    /// What it is about, in a word.
+    pub const fn subject(self) -> &'static str {
+        match self {
+            Self::AnnounceIntent
+            | Self::CheckGuardrails
+            | Self::GetIntent
+            | Self::ListGuardrails => "guardrails",
+            Self::GetCalibration
+            | Self::GetDecision
+            | Self::ListDecisions
+            | Self::QueryDecisions
+            | Self::RecordDecision
+            | Self::ReviewDecision => "decisions",
+        }
+    }
+
     /// The method of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL

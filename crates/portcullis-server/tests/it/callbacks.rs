@@ -1,5 +1,6 @@
 //! Telling others of announced intents, over real connections.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use portcullis_server::auth::Token;
@@ -405,20 +406,17 @@ async fn nobody_is_called_whom_a_request_names() {
     assert!(named.received().is_empty());
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_others_peers_tell_each_other_once() {
-    let port = free_port();
+    // An address of its own: nobody else can take the port meanwhile.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let (host, port) = (IpAddr::from([127, 77, high, low]), 18_100);
     let webhook_of_two = Receiver::start(&[Answer::Status(200)]).await;
-    let to_one = peer(&format!("http://127.0.0.1:{port}/"), CLAUDE);
+    let to_one = peer(&format!("http://{host}:{port}/"), CLAUDE);
     let two = telling(vec![to_one, webhook(&webhook_of_two)]).await;
     let to_two = peer(&two.url, CLAUDE);
     let one = Running::with(|settings| {
+        settings.server.host = host;
         settings.server.port = port;
         settings.callbacks.targets = vec![to_two];
     })
