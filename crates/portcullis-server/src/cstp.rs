@@ -167,7 +167,10 @@ async fn dispatch(
         Method::QueryDecisions => {
             // What is looked for may go to a service that makes vectors.
             let params = &*app.without_secrets(params).await?;
-            Answer::Found(app.recall(caller, params, decisions::query_decisions).await?)
+            Answer::Found(
+                app.recall(caller, params, decisions::query_decisions)
+                    .await?,
+            )
         }
         Method::RecordDecision => Answer::Recorded(app.record_decision(caller, params).await?),
         Method::ReviewDecision => Answer::Reviewed(app.review_decision(caller, params).await?),

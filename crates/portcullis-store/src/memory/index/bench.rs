@@ -67,19 +67,8 @@ impl Bench {
 
     /// From now on, every admitted row is looked at.
     pub fn look_at_all(&mut self, all: bool) {
-        self.0.limits = match all {
-            true => super::Limits {
-                exact: usize::MAX,
-                ..super::Limits::USUAL
-            },
-            false => super::Limits::USUAL,
-        };
-    }
-
-    /// Looks at so many vectors at least, and at one of `share`; takes so many candidates.
-    pub fn tune(&mut self, enough: usize, share: usize, candidates: usize) {
-        self.0.limits.enough = enough;
-        self.0.limits.share = share;
-        self.0.limits.candidates = candidates;
+        let usual = super::Limits::USUAL;
+        let exact = if all { usize::MAX } else { usual.exact };
+        self.0.limits = super::Limits { exact, ..usual };
     }
 }

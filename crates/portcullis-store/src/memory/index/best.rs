@@ -41,10 +41,15 @@ pub(super) struct Best {
 
 impl Best {
     pub(super) fn new(most: usize) -> Self {
+        Self::over(0.0, most)
+    }
+
+    /// Those over more than zero.
+    pub(super) fn over(least: f32, most: usize) -> Self {
         Self {
             most,
             heap: BinaryHeap::with_capacity(most.min(1 << 10)),
-            least: if most == 0 { f32::INFINITY } else { 0.0 },
+            least: if most == 0 { f32::INFINITY } else { least },
         }
     }
 

@@ -189,10 +189,10 @@ impl Traits {
     const KINDS: usize = Stakes::ALL.len() * Self::OUTCOMES;
 
     fn of(decision: &Decision) -> Self {
-        let stakes = place(&Stakes::ALL, decision.stakes);
+        let stakes = place(&Stakes::ALL, &decision.stakes);
         let outcome = decision
             .outcome()
-            .map_or(0, |it| place(&Outcome::ALL, it) + 1);
+            .map_or(0, |it| place(&Outcome::ALL, &it) + 1);
         Self((stakes * Self::OUTCOMES + outcome) as u8)
     }
 
@@ -218,8 +218,8 @@ impl Traits {
     }
 }
 
-fn place<T: PartialEq>(all: &[T], one: T) -> usize {
-    all.iter().position(|it| *it == one).unwrap_or_default()
+fn place<T: PartialEq>(all: &[T], one: &T) -> usize {
+    all.iter().position(|it| it == one).unwrap_or_default()
 }
 
 /// A moment as a number. Those before 1678 are one, and those after 2262.

@@ -74,18 +74,16 @@ pub(super) fn words(bm25: f32, once_each: f32) -> f32 {
     KNEE + rest * (1.0 - ((KNEE - share) / rest).exp())
 }
 
-/// The distance of what has this share of words and this cosine, if it has anything in common at all.
-/// `by_meaning` is whether the query has a vector.
+/// The distance of what has this share of words and this cosine, which is none if the query has no vector.
+/// None if there is nothing in common at all.
 ///
 /// It is the square of what is lacking, so that half of everything in common is near, at 0.25: few texts
 /// that speak of the same thing do so in the same words.
-pub(super) fn distance(by: By, by_meaning: bool, words: f32, cosine: f32) -> Option<f32> {
-    let cosine = cosine.clamp(0.0, 1.0);
-    let near = match by {
-        By::Meaning => cosine,
-        By::Words => words,
-        By::Both if !by_meaning => words,
-        By::Both => MEANING * cosine + (1.0 - MEANING) * words,
+pub(super) fn distance(by: By, cosine: Option<f32>, words: f32) -> Option<f32> {
+    let near = match (by, cosine) {
+        (By::Meaning, cosine) => cosine.unwrap_or_default().clamp(0.0, 1.0),
+        (By::Words, _) | (By::Both, None) => words,
+        (By::Both, Some(cosine)) => MEANING * cosine.clamp(0.0, 1.0) + (1.0 - MEANING) * words,
     };
     (near > 0.0).then(|| (1.0 - near).clamp(0.0, 1.0).powi(2))
 }
@@ -114,11 +112,11 @@ mod tests {
 
     #[test]
     fn what_has_nothing_in_common_has_no_distance() {
-        assert_eq!(distance(By::Both, true, 0.0, -0.5), None);
-        assert_eq!(distance(By::Words, true, 0.0, 0.5), None);
-        assert_eq!(distance(By::Meaning, true, 0.5, 0.0), None);
-        assert_eq!(distance(By::Both, false, 0.5, 0.0), Some(0.25));
-        assert_eq!(distance(By::Both, true, 1.0, 1.0), Some(0.0));
+        assert_eq!(distance(By::Both, Some(-0.5), 0.0), None);
+        assert_eq!(distance(By::Words, Some(0.5), 0.0), None);
+        assert_eq!(distance(By::Meaning, Some(0.0), 0.5), None);
+        assert_eq!(distance(By::Both, None, 0.5), Some(0.25));
+        assert_eq!(distance(By::Both, Some(1.0), 1.0), Some(0.0));
         assert_eq!(words(0.0, 0.0), 0.0);
     }
 }

@@ -9,7 +9,7 @@
 //! ([`fuse`]).
 
 #[cfg(feature = "bench")]
-pub mod bench;
+pub(super) mod bench;
 mod best;
 mod columns;
 mod fuse;
@@ -36,6 +36,9 @@ use words::{Wanted, Words};
 
 /// How many candidates there are for every row that is wanted.
 const CANDIDATES_PER_ROW: usize = 8;
+
+/// How many rows are weighed first for every one that is wanted, before others are left out.
+const FIRST_PER_ROW: usize = 8;
 
 /// All decisions, to be searched.
 #[derive(Debug)]
@@ -149,15 +152,16 @@ impl Index {
         };
         let probe = vector.and_then(|vector| self.vectors.probe(vector));
         let wanted = self.words.wanted(text, self.len());
-        let slots = match total <= self.limits.exact {
-            true => admitted.slots().collect(),
-            false => self.candidates(&wanted, probe.as_ref(), &admitted, asked.limit),
+        let slots = if total <= self.limits.exact {
+            admitted.slots().collect()
+        } else {
+            self.candidates(&wanted, probe.as_ref(), &admitted, asked.limit)
         };
         let titled = match asked.by {
             By::Both => self.titled(text, &admitted),
             By::Words | By::Meaning => Vec::new(),
         };
-        let mut rows = self.weigh(asked.by, &slots, &wanted, probe.as_ref());
+        let mut rows = self.weigh(asked, &slots, &wanted, probe.as_ref());
         if !titled.is_empty() {
             rows.retain(|(slot, _)| titled.binary_search(slot).is_err());
             rows.extend(titled.into_iter().map(|slot| (slot, 0.0)));
@@ -232,12 +236,12 @@ impl Index {
     /// What better neighbourhoods would be made of, if it is time for some. With [`Plan::make`] out of any
     /// lock, and the rest in small steps, searches hardly notice:
     ///
-    /// ```ignore
+    /// ```text
     /// if let Some(plan) = index.read().plan() {
     ///     let made = plan.make();
     ///     index.write().adopt(made);
     ///     loop {
-    ///         let moves = index.read().moves(256);
+    ///         let moves = index.read().moves(128);
     ///         if moves.is_empty() {
     ///             break;
     ///         }
@@ -272,10 +276,11 @@ impl Index {
         admitted: &Admitted<'_>,
         limit: usize,
     ) -> Vec<u32> {
-        let most = limit.saturating_mul(CANDIDATES_PER_ROW);
-        let most = most.max(self.limits.candidates);
-        let by_words = self.words.top(wanted, admitted, most).into_slots();
+        let wide = limit.saturating_mul(CANDIDATES_PER_ROW);
+        let by_words = wide.max(self.limits.by_words);
+        let by_words = self.words.top(wanted, admitted, by_words).into_slots();
         let by_meaning = probe.map(|probe| {
+            let most = wide.max(self.limits.by_meaning);
             let best = self.vectors.top(probe, admitted, most, &self.limits);
             best.into_slots()
         });
@@ -285,23 +290,60 @@ impl Index {
         slots
     }
 
-    /// The distance of each slot that has one.
+    /// The distance of each slot that has one, and that may come among the nearest.
     fn weigh(
         &self,
-        by: By,
+        asked: &Asked<'_>,
         slots: &[u32],
         wanted: &Wanted<'_>,
         probe: Option<&Probe>,
     ) -> Vec<(u32, f32)> {
-        let shares = self.words.shares(slots, wanted);
-        let cosines = probe.map(|probe| self.vectors.cosines(probe, slots));
-        let both = slots.iter().zip(shares).enumerate();
-        both.filter_map(|(at, (slot, share))| {
-            let cosine = cosines.as_ref().map_or(0.0, |cosines| cosines[at]);
-            let distance = fuse::distance(by, cosines.is_some(), share, cosine)?;
+        let Some(probe) = probe else {
+            let shares = self.words.shares(slots, wanted);
+            let both = slots.iter().zip(shares);
+            let weighed = both.map(|(slot, share)| (*slot, fuse::distance(asked.by, None, share)));
+            return weighed.filter_map(|(slot, it)| Some((slot, it?))).collect();
+        };
+        let cosines = self.vectors.cosines(probe, slots);
+        // Words take longer than cosines. Those that point most alike first; of the rest only those that
+        // come near enough if they had every word.
+        let first = asked.limit.saturating_mul(FIRST_PER_ROW);
+        let alike = if first < cosines.len() {
+            let mut sorted = cosines.clone();
+            *sorted
+                .select_nth_unstable_by(first, |one, other| other.total_cmp(one))
+                .1
+        } else {
+            f32::NEG_INFINITY
+        };
+        let both = slots.iter().copied().zip(cosines);
+        let (both, rest): (Vec<_>, Vec<_>) = both.partition(|(_, cosine)| *cosine >= alike);
+        let mut weighed = self.distances(asked.by, &both, wanted);
+        if weighed.len() > asked.limit && asked.limit > 0 {
+            weighed.select_nth_unstable_by(asked.limit - 1, |one, other| one.1.total_cmp(&other.1));
+        }
+        let farthest = match weighed.get(asked.limit.wrapping_sub(1)) {
+            Some((_, distance)) => *distance,
+            None => f32::INFINITY,
+        };
+        let near = |(_, cosine): &(u32, f32)| {
+            let best = fuse::distance(asked.by, Some(*cosine), 1.0);
+            best.is_some_and(|best| best <= farthest)
+        };
+        let rest: Vec<(u32, f32)> = rest.into_iter().filter(near).collect();
+        weighed.extend(self.distances(asked.by, &rest, wanted));
+        weighed
+    }
+
+    /// The distance of each slot that has one, by its cosine.
+    fn distances(&self, by: By, slots: &[(u32, f32)], wanted: &Wanted<'_>) -> Vec<(u32, f32)> {
+        let only: Vec<u32> = slots.iter().map(|(slot, _)| *slot).collect();
+        let both = slots.iter().zip(self.words.shares(&only, wanted));
+        let distances = both.map(|((slot, cosine), share)| {
+            let distance = fuse::distance(by, Some(*cosine), share)?;
             Some((*slot, distance))
-        })
-        .collect()
+        });
+        distances.flatten().collect()
     }
 
     /// The admitted slots of this very title, in their order.

@@ -14,11 +14,14 @@ use super::vectors::{Code, Codes, Probe};
 /// How many vectors lie in a cell of the open field.
 const FIELD_CELL: usize = 4096;
 
+/// How many neighbourhoods there are, times the root of the number of vectors.
+const NEIGHBOURHOODS: usize = 4;
+
 /// How many vectors of the sample are there for each neighbourhood.
-const SAMPLE: usize = 32;
+const SAMPLE: usize = 20;
 
 /// How often neighbourhoods are moved to the middle of their vectors.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 5;
 
 /// From when on things are done how.
 #[derive(Debug, Clone, Copy)]
@@ -31,17 +34,20 @@ pub(crate) struct Limits {
     pub(crate) enough: usize,
     /// And at least one of so many.
     pub(crate) share: usize,
-    /// At least so many candidates are taken from words and from meaning each.
-    pub(crate) candidates: usize,
+    /// At least so many candidates are taken by words.
+    pub(crate) by_words: usize,
+    /// And so many by meaning.
+    pub(crate) by_meaning: usize,
 }
 
 impl Limits {
     pub(crate) const USUAL: Self = Self {
         exact: 20_000,
         field: 50_000,
-        enough: 16_000,
-        share: 16,
-        candidates: 128,
+        enough: 32_000,
+        share: 4,
+        by_words: 128,
+        by_meaning: 128,
     };
 }
 
@@ -231,7 +237,7 @@ impl Vectors {
         if !self.is_plan_due(limits) {
             return None;
         }
-        let neighbourhoods = (2.0 * (self.count as f64).sqrt()) as usize;
+        let neighbourhoods = NEIGHBOURHOODS * self.count.isqrt();
         let step = (self.count / (neighbourhoods * SAMPLE)).max(1);
         let cells = self.regions.iter().flat_map(|region| &region.cells);
         // Every so manieth of each cell in turn: what lies in a cell is in the order of its coming.
@@ -345,9 +351,10 @@ impl Vectors {
     /// Closes the gap that a vector leaves, with the last of its cell or of the whole field.
     fn close(&mut self, place: Place) {
         let region = &mut self.regions[place.region()];
-        let from = match region.is_field() {
-            true => region.cells.len() - 1,
-            false => place.cell(),
+        let from = if region.is_field() {
+            region.cells.len() - 1
+        } else {
+            place.cell()
         };
         let giver = &mut region.cells[from];
         let last = giver.slots.len() - 1;

@@ -21,8 +21,8 @@ const COUNT_BITS: u32 = 4;
 /// The highest count that makes a difference.
 pub(super) const MAX_COUNT: u8 = (1 << COUNT_BITS) - 1;
 
-/// The most postings of a chunk.
-const CHUNK: usize = 512;
+/// The most postings of a chunk. In tests few, so that there are many chunks.
+const CHUNK: usize = if cfg!(test) { 8 } else { 512 };
 
 /// What a term is a term of. The same text is another term as another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -232,6 +232,14 @@ impl Postings {
         unpack(packed.map_or(&[], |packed| packed))
     }
 
+    /// Touches what these slots have, so that all of it is on its way from memory before the first is
+    /// looked at.
+    pub(super) fn fetch(&self, slots: &[u32]) {
+        let first = |slot: &u32| self.had.get(*slot as usize)?.first().copied();
+        let touched = slots.iter().filter_map(first);
+        std::hint::black_box(touched.fold(0, |all, byte| all ^ byte));
+    }
+
     fn term(&mut self, key: Key) -> u32 {
         let entry = match self.terms.entry(key) {
             Entry::Occupied(entry) => return *entry.get(),
@@ -277,21 +285,21 @@ fn pack(terms: &[(u32, u8)]) -> Box<[u8]> {
 }
 
 fn unpack(packed: &[u8]) -> impl Iterator<Item = (u32, u8)> {
-    let mut bytes = packed.iter();
+    let mut bytes = packed.iter().copied();
     let mut term = 0;
     std::iter::from_fn(move || {
-        let mut delta = 0_u64;
-        for shift in (0..).step_by(7) {
-            let byte = *bytes.next()?;
+        let mut byte = bytes.next()?;
+        let mut delta = u64::from(byte & 0x7f);
+        let mut shift = 7;
+        while byte >= 0x80 {
+            byte = bytes.next()?;
             delta |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                break;
-            }
+            shift += 7;
         }
         term += (delta >> 1) as u32;
         let count = match delta & 1 {
             0 => 1,
-            _ => *bytes.next()?,
+            _ => bytes.next()?,
         };
         Some((term, count))
     })

@@ -19,7 +19,8 @@ const SMALL: Limits = Limits {
     field: 24,
     enough: 16,
     share: 4,
-    candidates: 4,
+    by_words: 4,
+    by_meaning: 4,
 };
 
 const WORDS: [&str; 24] = [
@@ -340,6 +341,29 @@ proptest! {
     }
 
     #[test]
+    fn the_best_by_words_are_found_however_many_lists_are_passed_over(
+        texts in prop::collection::vec(text(10), 200..500), gone in prop::collection::vec(0..500_i64, 0..200),
+        query in text(12), filters in filters(), limit in 1..20_usize,
+    ) {
+        let mut index = Index::with_limits(DIMENSION, Limits { exact: 0, ..SMALL });
+        for (row, text) in (0..).zip(&texts) {
+            let decision = Decision { tags: vec![["a", "x", "y"][text.len() % 3].to_owned()], ..plain(text) };
+            index.put(row, &decision, None);
+        }
+        for row in gone {
+            index.remove(row);
+        }
+        let asked = Asked { text: &query, vector: None, filters: &filters, limit, by: By::Words };
+        let found = index.search(&asked);
+        index.limits.exact = usize::MAX;
+        let exact = index.search(&asked);
+        prop_assert_eq!(found.rows.len(), exact.rows.len());
+        for (found, exact) in found.rows.iter().zip(exact.rows) {
+            prop_assert!((found.1 - exact.1).abs() < 1e-5, "{found:?} where {exact:?} was best");
+        }
+    }
+
+    #[test]
     fn pages_have_every_admitted_row_once_and_the_latest_first(
         steps in steps(), filters in filters(), limit in 1..9_usize,
     ) {
@@ -406,11 +430,11 @@ fn plain(text: &str) -> Decision {
 }
 
 /// Vectors around a few directions.
-fn direction(n: usize) -> Vec<f32> {
-    let number = |at: usize| {
+fn direction(n: i64) -> Vec<f32> {
+    let number = |at: i64| {
         ((n % 11 * 31 + at * 17) % 23) as f32 - 11.0 + ((n * 7 + at * 3) % 5) as f32 / 5.0
     };
-    (0..DIMENSION).map(number).collect()
+    (0..DIMENSION as i64).map(number).collect()
 }
 
 fn words(text: &str, index: &Index) -> Vec<i64> {
@@ -458,7 +482,10 @@ fn a_title_is_found_whatever_else_is_alike() {
 #[test]
 fn a_huge_query_is_cut_to_its_rarest_words() {
     let mut index = Index::with_limits(DIMENSION, SMALL);
-    let many: String = (0..200).map(|n| format!("word{n} ")).collect();
+    let many: String = (0..200)
+        .map(|n| format!("word{n}"))
+        .collect::<Vec<_>>()
+        .join(" ");
     for row in 0..200 {
         index.put(row, &plain(&many), None);
     }
@@ -468,7 +495,7 @@ fn a_huge_query_is_cut_to_its_rarest_words() {
 
 #[test]
 fn one_row_updated_a_hundred_thousand_times_takes_the_room_of_one() {
-    let mut index = Index::with_limits(DIMENSION, SMALL);
+    let mut index = Index::new(DIMENSION);
     for n in 0..100_000 {
         index.put(7, &plain(&format!("take {n}")), Some(&direction(n)));
     }
@@ -491,12 +518,12 @@ fn moving_to_neighbourhoods_loses_nothing_and_shows_nothing_twice() {
         },
     );
     for row in 0..300 {
-        index.put(row, &plain("x"), Some(&direction(row as usize)));
+        index.put(row, &plain("x"), Some(&direction(row)));
     }
     assert!(!index.is_approximate());
     let made = index.plan().unwrap().make();
     for row in 300..310 {
-        index.put(row, &plain("x"), Some(&direction(row as usize)));
+        index.put(row, &plain("x"), Some(&direction(row)));
     }
     assert!(index.adopt(made) && index.is_approximate());
     let filters = Filters::default();
@@ -543,7 +570,7 @@ fn moving_to_neighbourhoods_loses_nothing_and_shows_nothing_twice() {
         }
     }
     assert!(changed > 30);
-    assert_eq!(index.len(), 310 - changed as usize);
+    assert_eq!(index.len() as i64, 310 - changed);
     assert_eq!(index.unembedded(), 0);
 }
 
@@ -552,7 +579,7 @@ fn neighbourhoods_are_made_anew_when_there_is_twice_as_much() {
     let mut index = Index::with_limits(DIMENSION, SMALL);
     let mut made = Vec::new();
     for row in 0..200 {
-        index.put(row, &plain("x"), Some(&direction(row as usize)));
+        index.put(row, &plain("x"), Some(&direction(row)));
         if let Some(plan) = index.plan() {
             made.push(row + 1);
             assert!(index.adopt(plan.make()));

@@ -55,9 +55,7 @@ fn stem(term: &mut String) {
     if term.len() < 4 || !term.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return;
     }
-    if term.ends_with("ies") && term.len() > 4 {
-        term.truncate(term.len() - 2);
-    } else if term.ends_with("sses") {
+    if term.ends_with("ies") && term.len() > 4 || term.ends_with("sses") {
         term.truncate(term.len() - 2);
     } else if term.ends_with('s') && !["ss", "us", "is"].iter().any(|end| term.ends_with(end)) {
         term.truncate(term.len() - 1);

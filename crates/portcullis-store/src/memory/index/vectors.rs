@@ -98,7 +98,7 @@ impl Probe {
     /// Of a vector, if it points anywhere.
     pub(super) fn of(vector: &[f32]) -> Option<Self> {
         let (largest, length) = size(vector)?;
-        let most = i32::MAX as usize / (MAX_CODE as usize + 1) / vector.len();
+        let most = i32::MAX as usize / (1 << 7) / vector.len();
         let step = largest / most.min(MAX_PROBE) as f32;
         Some(Self {
             numbers: vector.iter().map(|it| (it / step).round() as i16).collect(),
@@ -125,7 +125,7 @@ impl Probe {
         Arch::new().dispatch(Cosines {
             probe,
             codes,
-            cosines,
+            found: cosines,
         });
     }
 }
@@ -141,7 +141,7 @@ fn size(vector: &[f32]) -> Option<(f32, f32)> {
 struct Cosines<'a, I> {
     probe: &'a Probe,
     codes: I,
-    cosines: &'a mut Vec<f32>,
+    found: &'a mut Vec<f32>,
 }
 
 impl<'a, I: Iterator<Item = Code<'a>>> WithSimd for Cosines<'_, I> {
@@ -156,7 +156,7 @@ impl<'a, I: Iterator<Item = Code<'a>>> WithSimd for Cosines<'_, I> {
         for code in self.codes {
             let dot = dot(&self.probe.numbers, code.codes);
             let cosine = dot as f32 * self.probe.scale * code.scale;
-            self.cosines.push(cosine);
+            self.found.push(cosine);
         }
     }
 }

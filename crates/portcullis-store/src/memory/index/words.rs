@@ -11,8 +11,24 @@ use super::text::terms;
 /// The most words of a query that are looked for: the rarest.
 const MAX_WANTED: usize = 64;
 
-/// How many slots are looked at in one go.
-const WINDOW: usize = 4096;
+/// How many slots are looked at in one go. In tests few, so that there are many windows.
+const WINDOW: usize = if cfg!(test) { 64 } else { 16384 };
+
+/// How many of them are looked at at once.
+const BLOCK: usize = 32;
+
+/// How many slots of a window have a word at most that is called sparse.
+const SPARSE: usize = if cfg!(test) { 4 } else { 64 };
+
+/// How many slots are looked at first for every one that is wanted, of how many at most.
+const SEEDS: usize = 4;
+const SEEN: usize = 10_000;
+
+/// What it costs to find a slot in a list, against adding one.
+const SEEK_COST: usize = 8;
+
+/// How many documents are fetched from memory at the same time.
+const AHEAD: usize = 16;
 
 /// What it costs to see which words a document has, against seeing one entry of a list.
 const DOCUMENT_COST: usize = 40;
@@ -115,6 +131,10 @@ impl Words {
 
     /// The share of the words that a slot has.
     pub(super) fn share(&self, slot: u32, wanted: &Wanted<'_>) -> f32 {
+        fuse::words(self.bm25(slot, wanted), wanted.once_each)
+    }
+
+    fn bm25(&self, slot: u32, wanted: &Wanted<'_>) -> f32 {
         let mut left = wanted.terms.iter().peekable();
         let mut sum = 0.0;
         for (number, count) in self.postings.of(slot) {
@@ -126,14 +146,19 @@ impl Words {
                 sum += term.rarity * wanted.bm25.part(count, self.lengths[slot as usize]);
             }
         }
-        fuse::words(sum, wanted.once_each)
+        sum
     }
 
     /// The share of the words that each of these slots has, by whichever way is shorter.
     pub(super) fn shares(&self, slots: &[u32], wanted: &Wanted<'_>) -> Vec<f32> {
         let listed: usize = wanted.terms.iter().map(|term| term.list.len()).sum();
         if listed + self.lengths.len() / 4 > slots.len() * DOCUMENT_COST {
-            return slots.iter().map(|slot| self.share(*slot, wanted)).collect();
+            let mut shares = Vec::with_capacity(slots.len());
+            for slots in slots.chunks(AHEAD) {
+                self.postings.fetch(slots);
+                shares.extend(slots.iter().map(|slot| self.share(*slot, wanted)));
+            }
+            return shares;
         }
         let mut sums = vec![0.0; self.lengths.len()];
         for term in &wanted.terms {
@@ -148,10 +173,13 @@ impl Words {
     /// The slots that have the most of the words. Whole windows, and within others the lists of common
     /// words, are passed over as soon as they cannot bring a slot among those (`MaxScore`).
     pub(super) fn top(&self, wanted: &Wanted<'_>, admitted: &Admitted<'_>, most: usize) -> Best {
-        let mut best = Best::new(most);
+        let mut best = Best::over(self.reached(wanted, admitted, most), most);
         let bm25 = wanted.bm25;
-        let mut lists: Vec<Cursor<'_>> = wanted.terms.iter().map(Cursor::new).collect();
+        let slots = self.lengths.len();
+        let lists = wanted.terms.iter().map(|term| Cursor::new(term, slots));
+        let mut lists: Vec<Cursor<'_>> = lists.collect();
         let mut sums = vec![0.0; WINDOW];
+        let mut left = Vec::new();
         for start in (0..self.lengths.len()).step_by(WINDOW) {
             let end = (start + WINDOW) as u32;
             for list in &mut lists {
@@ -173,28 +201,59 @@ impl Words {
                 continue;
             }
             for list in needed {
-                let rarity = list.rarity;
-                list.window(end, |postings| {
-                    self.add(postings, rarity, bm25, start, &mut sums);
-                });
+                self.add_window(list, start, bm25, &mut sums);
             }
-            let at_least = best.least() - reach;
-            for (block, sums) in sums.chunks_mut(32).enumerate() {
-                // All at once first: most blocks have nothing.
-                if !sums.iter().fold(false, |any, sum| any | (*sum > at_least)) {
+            left.clear();
+            collect(&sums, best.least() - reach, &mut left);
+            left.retain(|at| admitted.has((start + usize::from(*at)) as u32));
+            for list in optional.iter_mut().rev() {
+                let over = best.least() - list.reach;
+                left.retain(|at| sums[usize::from(*at)] > over);
+                if left.len() * SEEK_COST > list.length * WINDOW / self.lengths.len() {
+                    self.add_window(list, start, bm25, &mut sums);
                     continue;
                 }
-                for (at, sum) in sums.iter().enumerate() {
-                    let slot = (start + block * 32 + at) as u32;
-                    if *sum > at_least && *sum > 0.0 && admitted.has(slot) {
-                        let length = self.lengths[slot as usize];
-                        best.put(slot, complete(*sum, slot, length, optional, &best, bm25));
+                for at in &left {
+                    let slot = start + usize::from(*at);
+                    if let Some(count) = list.count(slot as u32) {
+                        let part = bm25.part(count, self.lengths[slot]);
+                        sums[usize::from(*at)] += list.rarity * part;
                     }
                 }
+            }
+            for at in &left {
+                let slot = start + usize::from(*at);
+                best.put(slot as u32, sums[usize::from(*at)]);
             }
             sums.fill(0.0);
         }
         best
+    }
+
+    /// What so many slots reach at least: some that have the rarest words are looked at first, so that
+    /// there is something to compare with from the beginning.
+    fn reached(&self, wanted: &Wanted<'_>, admitted: &Admitted<'_>, most: usize) -> f32 {
+        let mut rarest: Vec<&Term<'_>> = wanted.terms.iter().collect();
+        rarest.sort_unstable_by_key(|term| term.list.len());
+        let slots = rarest.into_iter().flat_map(|term| term.list.slots());
+        let slots = slots.take(SEEN).filter(|slot| admitted.has(*slot));
+        let mut slots: Vec<u32> = slots.take(most.saturating_mul(SEEDS)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let mut best = Best::new(most);
+        for slot in slots {
+            best.put(slot, self.bm25(slot, wanted));
+        }
+        // A little less, because sums differ with their order.
+        best.least() * 0.9999
+    }
+
+    /// Adds what a list has in a window, and moves it to the end of that.
+    fn add_window(&self, list: &mut Cursor<'_>, start: usize, bm25: Bm25, sums: &mut [f32]) {
+        let rarity = list.rarity;
+        list.window(start as u32, (start + WINDOW) as u32, |postings| {
+            self.add(postings, rarity, bm25, start, sums);
+        });
     }
 
     /// Adds what postings are worth to the sums of their slots, which begin with the slot `start`.
@@ -207,24 +266,19 @@ impl Words {
     }
 }
 
-/// Adds the lists that were left out, until it is clear that the slot does not come among the best.
-fn complete(
-    mut sum: f32,
-    slot: u32,
-    length: u16,
-    optional: &mut [Cursor<'_>],
-    best: &Best,
-    bm25: Bm25,
-) -> f32 {
-    for list in optional.iter_mut().rev() {
-        if sum + list.reach <= best.least() {
-            return 0.0;
+/// Where the sums over something are.
+fn collect(sums: &[f32], over: f32, found: &mut Vec<u16>) {
+    for (block, sums) in sums.chunks(BLOCK).enumerate() {
+        // All at once first: most blocks have nothing.
+        if sums.iter().filter(|sum| **sum > over).count() == 0 {
+            continue;
         }
-        if let Some(count) = list.count(slot) {
-            sum += list.rarity * bm25.part(count, length);
+        for (at, sum) in sums.iter().enumerate() {
+            if *sum > over && *sum > 0.0 {
+                found.push((block * BLOCK + at) as u16);
+            }
         }
     }
-    sum
 }
 
 /// A place in a list, which only moves on.
@@ -232,6 +286,8 @@ fn complete(
 struct Cursor<'a> {
     chunks: &'a [Chunk],
     at: usize,
+    length: usize,
+    is_sparse: bool,
     rarity: f32,
     /// The most that a slot of this window can get by the list.
     bound: f32,
@@ -240,10 +296,12 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(term: &Term<'a>) -> Self {
+    fn new(term: &Term<'a>, slots: usize) -> Self {
         Self {
+            is_sparse: term.list.len() * WINDOW < slots * SPARSE,
             chunks: term.list.chunks(),
             at: 0,
+            length: term.list.len(),
             rarity: term.rarity,
             bound: 0.0,
             reach: 0.0,
@@ -252,15 +310,10 @@ impl<'a> Cursor<'a> {
 
     /// Moves to the first posting from this slot on.
     fn seek(&mut self, slot: u32) -> Option<Posting> {
-        while let Some(next) = self.chunks.get(1)
-            && next.first <= slot
-        {
-            self.chunks = &self.chunks[1..];
-            self.at = 0;
-        }
+        self.approach(slot);
         let chunk = self.chunks.first()?;
-        let left = &chunk.postings[self.at..];
-        self.at += left.partition_point(|posting| posting.slot() < slot);
+        let end = self.chunks.get(1).map(|next| next.first);
+        self.at = find(&chunk.postings, self.at, chunk.first, end, slot);
         if let Some(posting) = chunk.postings.get(self.at) {
             return Some(*posting);
         }
@@ -274,30 +327,84 @@ impl<'a> Cursor<'a> {
         (posting.slot() == slot).then(|| posting.count())
     }
 
-    /// Moves to a window and sees what can be had there.
-    fn enter(&mut self, start: u32, end: u32, bm25: Bm25) {
-        self.bound = 0.0;
-        if self.seek(start).is_some_and(|posting| posting.slot() < end) {
-            let within = self.chunks.iter().take_while(|chunk| chunk.first < end);
-            let parts = within.map(|chunk| bm25.part(chunk.highest, chunk.shortest));
-            self.bound = self.rarity * parts.fold(0.0, f32::max);
-        }
-    }
-
-    /// Hands over what the window still has, and moves to its end.
-    fn window(&mut self, end: u32, mut each: impl FnMut(&'a [Posting])) {
-        while let Some(chunk) = self.chunks.first() {
-            let left = &chunk.postings[self.at..];
-            let within = left.partition_point(|posting| posting.slot() < end);
-            each(&left[..within]);
-            self.at += within;
-            if within < left.len() {
-                return;
-            }
+    /// Moves to the chunk where a slot would be, without a look into it.
+    fn approach(&mut self, slot: u32) {
+        while let Some(next) = self.chunks.get(1)
+            && next.first <= slot
+        {
             self.chunks = &self.chunks[1..];
             self.at = 0;
         }
     }
+
+    /// Sees what can be had in a window. Where there are few in a window, whether there are any is looked
+    /// up; of others, only the chunks are known until somebody needs more.
+    fn enter(&mut self, start: u32, end: u32, bm25: Bm25) {
+        self.approach(start);
+        let has_any = !self.is_sparse || self.seek(start).is_some_and(|it| it.slot() < end);
+        let within = self.chunks.iter().take_while(|chunk| chunk.first < end);
+        let parts = within.map(|chunk| bm25.part(chunk.highest, chunk.shortest));
+        let highest = if has_any {
+            parts.fold(0.0, f32::max)
+        } else {
+            0.0
+        };
+        self.bound = self.rarity * highest;
+    }
+
+    /// Hands over what a window has, and moves to its end.
+    fn window(&mut self, start: u32, end: u32, mut each: impl FnMut(&'a [Posting])) {
+        self.seek(start);
+        while let Some(chunk) = self.chunks.first() {
+            let left = &chunk.postings[self.at..];
+            if self.chunks.get(1).is_none_or(|next| next.first > end) {
+                let within = left.partition_point(|posting| posting.slot() < end);
+                each(&left[..within]);
+                self.at += within;
+                return;
+            }
+            each(left);
+            self.chunks = &self.chunks[1..];
+            self.at = 0;
+        }
+    }
+}
+
+/// Where the first posting from a slot on is, not before `from`. Slots are spread about evenly between
+/// the first one and `end`, so a guess is near, and what is near is read in one go.
+fn find(postings: &[Posting], from: usize, first: u32, end: Option<u32>, slot: u32) -> usize {
+    let is_before = |at: usize| {
+        postings
+            .get(at)
+            .is_some_and(|posting| posting.slot() < slot)
+    };
+    if !is_before(from) {
+        return from;
+    }
+    let guess = match end {
+        Some(end) if slot > first => {
+            let (of, before) = ((end - first).max(1), slot - first);
+            before as usize * postings.len() / of as usize
+        }
+        _ => from,
+    };
+    let (mut low, mut high) = (from, guess.clamp(from, postings.len()));
+    let mut step = 4;
+    if is_before(high) {
+        while is_before(high) {
+            low = high;
+            high += step;
+            step *= 2;
+        }
+    } else {
+        while high - low > step && !is_before(high - step) {
+            high -= step;
+            step *= 2;
+        }
+        low = low.max(high.saturating_sub(step));
+    }
+    let high = high.min(postings.len());
+    low + postings[low..high].partition_point(|posting| posting.slot() < slot)
 }
 
 /// Each key once, with how often it is there.
