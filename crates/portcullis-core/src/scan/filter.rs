@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use super::PatternId;
 use super::literals::{self, Literal, WINDOW};
-use super::screen::{Neighbours, ScreenId};
+use super::neighbours::{self, Neighbours};
+use super::screen::ScreenId;
 
 /// 2^20 bits: 128 KiB. Of few literals only a sixteenth is used, which is well inside the first-level
 /// cache.
@@ -20,11 +21,14 @@ const BITMAP_WORDS: usize = 1 << 14;
 /// With more windows all of it is used.
 const FEW_WINDOWS: usize = 4 << 10;
 
-/// Leaves 20 bits of a hash.
-const FULL_SHIFT: u32 = 12;
+/// The words of the bitmap that few literals use.
+const FEW_WORDS: usize = BITMAP_WORDS / 16;
 
 /// Bytes per step of the main loop.
 const STRIDE: usize = 32;
+
+/// The last window of a step reaches two bytes past it.
+const STEP: usize = STRIDE + WINDOW - 2;
 
 /// Windows per step.
 const WINDOWS: usize = STRIDE / 2;
@@ -32,8 +36,8 @@ const WINDOWS: usize = STRIDE / 2;
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
     bitmap: Box<[u64]>,
-    /// How much of a hash names a bit.
-    shift: u32,
+    /// Of a word's number, the bits that count.
+    words: usize,
     /// Sorted by the word of the bitmap that they are in.
     windows: Vec<Window>,
     /// Where the windows of each word start, and where the last ones end.
@@ -56,6 +60,8 @@ struct Known {
     mask: u64,
     /// The last eight bytes, folded.
     tail: u64,
+    /// What may stand beside it, whatever it announces.
+    neighbours: Neighbours,
     literal: Literal,
     announces: Vec<Announced>,
 }
@@ -92,11 +98,27 @@ pub(super) struct Announced {
 }
 
 impl Known {
-    /// Whether the literal stands here.
+    /// Whether the literal stands here, by its first eight bytes.
     #[inline]
     fn stands_at(&self, text: &[u8], from: usize) -> bool {
         let here = text.get(from..).map_or(0, head);
-        (here ^ self.head) & self.mask == 0 && self.is_all_at(text, from)
+        (here ^ self.head) & self.mask == 0
+    }
+
+    /// Calls `found` with what the literal announces, if all of it stands here, and where it can be part
+    /// of a match.
+    #[inline]
+    fn announce(&self, text: &[u8], from: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
+        let at = from..from + self.literal.text.len();
+        if at.end > text.len() {
+            return;
+        }
+        let beside = neighbours::Beside::of(text, &at);
+        if self.neighbours.allow(&beside) && self.is_all_at(text, from) {
+            let announces = self.announces.iter();
+            let allowed = announces.filter(|one| one.neighbours.allow(&beside));
+            allowed.for_each(|one| found(at.clone(), one));
+        }
     }
 
     fn is_all_at(&self, text: &[u8], from: usize) -> bool {
@@ -106,20 +128,13 @@ impl Known {
         let Some(here) = text.get(from..end) else {
             return false;
         };
-        let equal = match bytes.len() {
+        match bytes.len() {
             _ if literal.exact => here == bytes,
             // What folding makes equal does no harm.
             ..=8 => true,
             9..=16 => head(&here[here.len() - 8..]) == self.tail,
             _ => here.eq_ignore_ascii_case(bytes),
-        };
-        let is_word = |at: Option<usize>| {
-            at.and_then(|at| text.get(at))
-                .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-        };
-        equal
-            && !(literal.starts_word && is_word(from.checked_sub(1)))
-            && !(literal.ends_word && is_word(Some(end)))
+        }
     }
 }
 
@@ -132,7 +147,7 @@ impl LiteralFilter {
     ) -> Self {
         let mut filter = Self {
             bitmap: vec![0; BITMAP_WORDS].into_boxed_slice(),
-            shift: FULL_SHIFT,
+            words: BITMAP_WORDS - 1,
             windows: Vec::new(),
             starts: Vec::new(),
             literals: Vec::new(),
@@ -142,7 +157,7 @@ impl LiteralFilter {
             filter.add(literal, announced, beside, &mut known);
         }
         if filter.windows.len() <= FEW_WINDOWS {
-            filter.shift += 4;
+            filter.words = FEW_WORDS - 1;
         }
         filter.index();
         filter.windows.shrink_to_fit();
@@ -151,12 +166,12 @@ impl LiteralFilter {
     }
 
     fn index(&mut self) {
-        let shift = self.shift;
+        let words = self.words;
         for window in &self.windows {
-            let (word, bit) = slot(window.folded, shift);
+            let (word, bit) = slot(window.folded, words);
             self.bitmap[word] |= 1 << bit;
         }
-        let word = |window: &Window| slot(window.folded, shift).0;
+        let word = |window: &Window| slot(window.folded, words).0;
         self.windows.sort_by_key(word);
         self.starts = (0..=BITMAP_WORDS)
             .map(|start| self.windows.partition_point(|window| word(window) < start) as u32)
@@ -170,8 +185,18 @@ impl LiteralFilter {
         beside: Beside,
         known: &mut HashMap<&'a Literal, usize>,
     ) {
+        let Literal {
+            starts_word,
+            ends_word,
+            ..
+        } = *literal;
+        let neighbours = announced
+            .neighbours
+            .apart_from_words(starts_word, ends_word);
         if let Some(index) = known.get(literal) {
-            let announces = &mut self.literals[*index].announces;
+            let known = &mut self.literals[*index];
+            known.neighbours = known.neighbours.or(neighbours);
+            let announces = &mut known.announces;
             let same = |one: &&mut Announced| {
                 (one.pattern, one.screen) == (announced.pattern, announced.screen)
             };
@@ -179,6 +204,7 @@ impl LiteralFilter {
                 Some(one) => {
                     let both = one.max_before.zip(announced.max_before);
                     one.max_before = both.map(|(one, other)| one.max(other));
+                    one.neighbours = one.neighbours.or(announced.neighbours);
                 }
                 None => announces.push(announced),
             }
@@ -199,6 +225,7 @@ impl LiteralFilter {
             head: head(bytes),
             mask: u64::MAX >> (64 - 8 * bytes.len().min(8)),
             tail: head(&bytes[bytes.len().saturating_sub(8)..]),
+            neighbours,
             literal: literal.clone(),
             announces: vec![announced],
         });
@@ -254,57 +281,84 @@ impl LiteralFilter {
         }
     }
 
-    /// Calls `found` with each literal in the text, where it is and what it announces, in no order.
-    pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(Range<usize>, &[Announced])) {
+    /// Calls `found` with each literal in the text, where it is and what it announces there, in no order.
+    pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(Range<usize>, &Announced)) {
         if self.windows.is_empty() {
             return;
         }
-        let shift = self.shift;
         let Some(bitmap) = self.bitmap.first_chunk::<BITMAP_WORDS>() else {
             return;
         };
         let mut base = 0;
-        // The last window of a step reaches two bytes past it.
-        while let Some(step) = text
-            .get(base..)
-            .and_then(<[u8]>::first_chunk::<{ STRIDE + 2 }>)
-        {
-            let mut hits = 0u32;
-            for i in 0..WINDOWS {
-                let at = 2 * i;
-                let window =
-                    u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
-                let (word, bit) = slot(fold(window), shift);
-                hits |= ((bitmap[word] >> bit) as u32 & 1) << i;
-            }
-            while hits != 0 {
-                let at = 2 * hits.trailing_zeros() as usize;
-                self.check(text, base + at, &mut found);
-                hits &= hits - 1;
-            }
+        while let Some(step) = text.get(base..).and_then(<[u8]>::first_chunk::<STEP>) {
+            let hits = windows_in(bitmap, step, self.words);
+            self.check_all(text, base, hits, &mut found);
             base += STRIDE;
         }
-        for start in (base..text.len()).step_by(2) {
-            let (word, bit) = slot(window_at(text, start), shift);
-            if (bitmap[word] >> bit) & 1 != 0 {
-                self.check(text, start, &mut found);
-            }
+        // Past the end there are zeros, and no window begins there.
+        while base < text.len() {
+            let mut step = [0; STEP];
+            let rest = &text[base..text.len().min(base + STEP)];
+            step[..rest.len()].copy_from_slice(rest);
+            let hits = windows_in(bitmap, &step, self.words) & first(rest.len().div_ceil(2));
+            self.check_all(text, base, hits, &mut found);
+            base += STRIDE;
+        }
+    }
+
+    #[inline]
+    fn check_all(
+        &self,
+        text: &[u8],
+        base: usize,
+        mut hits: u32,
+        found: &mut impl FnMut(Range<usize>, &Announced),
+    ) {
+        while hits != 0 {
+            let at = 2 * hits.trailing_zeros() as usize;
+            self.check(text, base + at, found);
+            hits &= hits - 1;
         }
     }
 
     #[inline(never)]
-    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &[Announced])) {
+    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
         let folded = window_at(text, start);
-        let (word, _) = slot(folded, self.shift);
-        let windows = &self.windows[self.starts[word] as usize..self.starts[word + 1] as usize];
-        for window in windows.iter().filter(|window| window.folded == folded) {
+        let (word, _) = slot(folded, self.words);
+        let (Some(first), Some(end)) = (self.starts.get(word), self.starts.get(word + 1)) else {
+            return;
+        };
+        let windows = self.windows.get(*first as usize..*end as usize);
+        for window in windows.unwrap_or_default() {
+            if window.folded != folded {
+                continue;
+            }
             let known = &self.literals[window.literal as usize];
-            if let Some(from) = start.checked_add_signed(-window.offset as isize)
-                && known.stands_at(text, from)
-            {
-                found(from..from + known.literal.text.len(), &known.announces);
+            let from = start.wrapping_add_signed(-window.offset as isize);
+            if known.stands_at(text, from) {
+                known.announce(text, from, found);
             }
         }
+    }
+}
+
+/// Which windows of a step are in the bitmap, the first in the lowest bit.
+#[inline]
+fn windows_in(bitmap: &[u64; BITMAP_WORDS], step: &[u8; STEP], words: usize) -> u32 {
+    (0..WINDOWS).rev().fold(0, |hits, window| {
+        let at = 2 * window;
+        let window = u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
+        let (word, bit) = slot(fold(window), words);
+        hits << 1 | (bitmap[word] >> bit) as u32 & 1
+    })
+}
+
+/// The bits of the first so many windows of a step.
+const fn first(windows: usize) -> u32 {
+    if windows < WINDOWS {
+        (1 << windows) - 1
+    } else {
+        u32::MAX
     }
 }
 
@@ -329,7 +383,13 @@ const fn fold(window: u32) -> u32 {
 
 /// The word of the bitmap that a window is in, and its bit there.
 #[inline]
-const fn slot(folded: u32, shift: u32) -> (usize, u32) {
-    let hash = folded.wrapping_mul(0x9E37_79B1) >> shift;
-    ((hash >> 6) as usize % BITMAP_WORDS, hash & 63)
+const fn slot(folded: u32, words: usize) -> (usize, u32) {
+    /// The upper bits of a hash are the good ones.
+    const WORD_SHIFT: u32 = u32::BITS - BITMAP_WORDS.trailing_zeros();
+    let hash = folded.wrapping_mul(0x9E37_79B1);
+    let word = (hash >> WORD_SHIFT) as usize & words;
+    (
+        word,
+        (hash >> (WORD_SHIFT - u64::BITS.trailing_zeros())) & (u64::BITS - 1),
+    )
 }

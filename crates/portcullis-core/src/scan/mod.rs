@@ -15,6 +15,7 @@ mod features;
 mod filter;
 mod frequency;
 mod literals;
+mod neighbours;
 mod pattern;
 mod prefix;
 mod required;
@@ -42,7 +43,7 @@ pub(crate) use prefix::{Memory, Prefixes};
 use required::Required;
 pub use requirement::Requirement;
 use runs::Runs;
-use screen::{Neighbours, Screens};
+use screen::Screens;
 
 /// What to look for.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -283,7 +284,7 @@ struct StageFilter {
 }
 
 impl StageFilter {
-    fn scan(&self, text: &[u8], ascii: bool, mut found: impl FnMut(Range<usize>, &[Announced])) {
+    fn scan(&self, text: &[u8], ascii: bool, mut found: impl FnMut(Range<usize>, &Announced)) {
         self.ascii.scan(text, &mut found);
         if !ascii {
             self.other.scan(text, found);
@@ -370,30 +371,26 @@ impl Scanner {
         };
         let filter = &self.filters[stage(event_type)];
         let mut screens = self.screens.reader();
-        filter.scan(text.as_bytes(), ascii, |literal, announces| {
-            let neighbours = Neighbours::in_text(text.as_bytes(), literal.clone());
-            for announced in announces {
-                let (screen, at) = (announced.screen, literal.clone());
-                let screened = !announced.neighbours.allow(neighbours)
-                    || !screens.lets_through(screen, text.as_bytes(), at);
-                if !screened && wanted(announced.pattern) {
-                    let max = match announced.max_before {
-                        Some(max) => Some(max as usize),
-                        None => {
-                            let runs = candidates.runs.get_or_insert_with(|| Runs::of(text));
-                            self.patterns[usize::from(announced.pattern.0)].max_len_in(*runs)
-                        }
-                    };
-                    let region = match max {
-                        None => 0..text.len(),
-                        Some(max) => {
-                            let start = literal.start.saturating_sub(max);
-                            text.floor_char_boundary(start)..literal.start + 1
-                        }
-                    };
-                    candidates.note(announced.pattern, region);
-                }
+        filter.scan(text.as_bytes(), ascii, |literal, announced| {
+            let (screen, at) = (announced.screen, literal.clone());
+            if !screens.lets_through(screen, text.as_bytes(), at) || !wanted(announced.pattern) {
+                return;
             }
+            let max = match announced.max_before {
+                Some(max) => Some(max as usize),
+                None => {
+                    let runs = candidates.runs.get_or_insert_with(|| Runs::of(text));
+                    self.patterns[usize::from(announced.pattern.0)].max_len_in(*runs)
+                }
+            };
+            let region = match max {
+                None => 0..text.len(),
+                Some(max) => {
+                    let start = literal.start.saturating_sub(max);
+                    text.floor_char_boundary(start)..literal.start + 1
+                }
+            };
+            candidates.note(announced.pattern, region);
         });
         candidates.ascii = ascii;
         let candidates = candidates.in_order();

@@ -22,6 +22,7 @@ use regex_syntax::hir::{
 
 use super::automaton::{self, Reads};
 use super::literals::{Choice, Item};
+use super::neighbours::{End, Neighbours};
 
 /// So many bytes beside a literal say enough.
 const ENOUGH_BYTES: usize = 6;
@@ -191,13 +192,6 @@ impl<'h> Side<'h> {
     }
 }
 
-/// Which end of a text is the nearest.
-#[derive(Debug, Clone, Copy)]
-enum End {
-    First,
-    Last,
-}
-
 impl End {
     /// These parts, the nearest first, one after the other.
     fn concat(self, mut parts: Vec<Hir>) -> Hir {
@@ -258,124 +252,6 @@ pub(super) struct Screen {
     /// Whether what stands after takes longer to decide.
     before_first: bool,
     pub(super) neighbours: Neighbours,
-}
-
-/// The nearest bytes that are not blank on either side of a literal: those that a pattern allows, or
-/// those of a text. A set of bytes by their last six bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Neighbours {
-    before: u64,
-    after: u64,
-}
-
-impl Default for Neighbours {
-    /// Any.
-    fn default() -> Self {
-        Self::of(None, None)
-    }
-}
-
-impl Neighbours {
-    fn of(before: Option<&Hir>, after: Option<&Hir>) -> Self {
-        let set = |outline: Option<&Hir>, end: End| match outline {
-            Some(outline) => match nearest_bytes(outline, end) {
-                (set, false) => set,
-                (_, true) => u64::MAX,
-            },
-            None => u64::MAX,
-        };
-        Self {
-            before: set(before, End::Last),
-            after: set(after, End::First),
-        }
-    }
-
-    /// Of a part of a text.
-    #[inline]
-    pub(super) fn in_text(text: &[u8], at: Range<usize>) -> Self {
-        let solid = |byte: &&u8| !is_blank(**byte);
-        // At the end of the text every condition may hold.
-        let set = |byte: Option<&u8>| byte.map_or(u64::MAX, |byte| bit(*byte));
-        Self {
-            before: set(text[..at.start].iter().rev().find(solid)),
-            after: set(text[at.end..].iter().find(solid)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn allow(self, found: Self) -> bool {
-        self.before & found.before != 0 && self.after & found.after != 0
-    }
-}
-
-#[inline]
-const fn bit(byte: u8) -> u64 {
-    1 << (byte & 63)
-}
-
-const fn is_blank(byte: u8) -> bool {
-    byte <= b' '
-}
-
-/// The nearest bytes that are not blank of all matches, and whether some match has only blanks.
-fn nearest_bytes(outline: &Hir, end: End) -> (u64, bool) {
-    let of_bytes = |bytes: &mut dyn Iterator<Item = u8>| {
-        bytes.fold((0, false), |(set, blank), byte| {
-            if is_blank(byte) {
-                (set, true)
-            } else {
-                (set | bit(byte), blank)
-            }
-        })
-    };
-    let in_turn = |parts: &mut dyn Iterator<Item = (u64, bool)>| {
-        let mut all = 0;
-        for (set, blank) in parts {
-            all |= set;
-            if !blank {
-                return (all, false);
-            }
-        }
-        (all, true)
-    };
-    match outline.kind() {
-        HirKind::Empty => (0, true),
-        // What must stand at the end of the text may have blanks before it, or nothing at all.
-        HirKind::Look(_) => (u64::MAX, false),
-        HirKind::Literal(literal) => {
-            let each = literal
-                .0
-                .iter()
-                .map(|byte| of_bytes(&mut [*byte].into_iter()));
-            match end {
-                End::First => in_turn(&mut each.into_iter()),
-                End::Last => in_turn(&mut each.rev()),
-            }
-        }
-        HirKind::Class(Class::Bytes(class)) => {
-            let ranges = class.iter();
-            of_bytes(&mut ranges.flat_map(|range| range.start()..=range.end()))
-        }
-        HirKind::Class(Class::Unicode(_)) => (u64::MAX, true),
-        HirKind::Repetition(repetition) => {
-            let (set, blank) = nearest_bytes(&repetition.sub, end);
-            (set, blank || repetition.min == 0)
-        }
-        HirKind::Capture(capture) => nearest_bytes(&capture.sub, end),
-        HirKind::Alternation(parts) => {
-            let each = parts.iter().map(|part| nearest_bytes(part, end));
-            each.fold((0, false), |(all, any), (set, blank)| {
-                (all | set, any || blank)
-            })
-        }
-        HirKind::Concat(parts) => {
-            let each = parts.iter().map(|part| nearest_bytes(part, end));
-            match end {
-                End::First => in_turn(&mut each.into_iter()),
-                End::Last => in_turn(&mut each.rev()),
-            }
-        }
-    }
 }
 
 fn has_look(hir: &Hir) -> bool {
