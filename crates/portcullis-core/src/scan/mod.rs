@@ -43,6 +43,7 @@ pub(crate) use prefix::{Memory, Prefixes};
 use required::Required;
 pub use requirement::Requirement;
 use runs::Runs;
+pub(crate) use runs::next_stretch;
 use screen::Screens;
 
 /// What to look for.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::Features;
+use super::runs::next_stretch;
 
 /// The span within which digits, dots or colons must lie.
 const SPAN: usize = 33;
@@ -84,12 +85,13 @@ impl Requirement {
             Self::Dotted => close_together::<3>(text, |byte| byte == b'.', &mut join),
             Self::Colons => close_together::<2>(text, |byte| byte == b':', &mut join),
             Self::Long => {
-                let mut start = 0;
-                for run in text.split(|byte| *byte <= b' ') {
-                    if run.len() >= Self::LONG {
-                        join(start..start + run.len());
-                    }
-                    start += run.len() + 1;
+                let solid = |byte: u8| byte > b' ';
+                let mut at = 0;
+                while let Some(start) = next_stretch(text, at, Self::LONG, solid) {
+                    let rest = &text[start + Self::LONG..];
+                    let more = rest.iter().take_while(|byte| solid(**byte)).count();
+                    at = start + Self::LONG + more;
+                    join(start..at);
                 }
             }
         }
@@ -123,18 +125,31 @@ impl Requirement {
 /// Calls `found` wherever there are `N` such bytes within the span.
 fn close_together<const N: usize>(
     text: &[u8],
-    is: fn(u8) -> bool,
+    is: impl Fn(u8) -> bool,
     found: &mut dyn FnMut(Range<usize>),
 ) {
+    /// Bytes that are passed over at once, if none is such a byte.
+    const BLOCK: usize = 32;
     let mut recent = [usize::MAX; N];
-    let such = text.iter().enumerate().filter(|(_, byte)| is(**byte));
-    for (count, (at, _)) in such.enumerate() {
-        recent[count % N] = at;
-        let first = recent[(count + 1) % N];
-        if first <= at && at - first < SPAN {
-            found(first..at + 1);
+    let mut count = 0;
+    let mut look = |part: &[u8], start: usize| {
+        for (at, _) in (start..).zip(part).filter(|(_, byte)| is(**byte)) {
+            recent[count % N] = at;
+            count += 1;
+            let first = recent[count % N];
+            if first <= at && at - first < SPAN {
+                found(first..at + 1);
+            }
+        }
+    };
+    let (blocks, rest) = text.as_chunks::<BLOCK>();
+    for (index, block) in blocks.iter().enumerate() {
+        // Without a way out in between, the compiler compares many bytes at once.
+        if block.iter().fold(false, |any, byte| any | is(*byte)) {
+            look(block, index * BLOCK);
         }
     }
+    look(rest, blocks.len() * BLOCK);
 }
 
 fn digits(span: &[u8]) -> usize {

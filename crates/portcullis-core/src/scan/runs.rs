@@ -5,6 +5,29 @@
 
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind};
 
+/// Where the next stretch of at least `len` such bytes begins, at or after `from`. Looks at few bytes of
+/// a text whose stretches are short.
+pub(crate) fn next_stretch(
+    bytes: &[u8],
+    from: usize,
+    len: usize,
+    is: impl Fn(u8) -> bool,
+) -> Option<usize> {
+    // All from the start up to here are such bytes.
+    let (mut start, mut known) = (from, from);
+    while let Some(rest) = bytes.get(known..start + len) {
+        match rest.iter().rposition(|byte| !is(*byte)) {
+            None => return Some(start),
+            Some(other) => {
+                let next = known + other + 1;
+                known = start + len;
+                start = next;
+            }
+        }
+    }
+    None
+}
+
 /// A run that fills no block is shorter than two of them.
 const BLOCK: usize = 16;
 
@@ -147,6 +170,18 @@ mod tests {
     const PATTERNS: &[&str] = &[r"a\s+b", r"\w+\s*b", "a.*b", r"(?:a\s+|[^ b\n]+)é", r"\S+"];
 
     proptest! {
+        #[test]
+        fn the_next_stretch_is_the_first_that_is_long_enough(
+            text in "[a ]{0,40}",
+            from in 0usize..10,
+            len in 1usize..6,
+        ) {
+            let from = from.min(text.len());
+            let found = next_stretch(text.as_bytes(), from, len, |byte| byte == b'a');
+            let expected = text[from..].find(&"a".repeat(len)).map(|at| from + at);
+            prop_assert_eq!(found, expected);
+        }
+
         #[test]
         fn no_match_is_longer(
             text in "([ab\n\té\u{a0}_]{0,20}|[ \u{a0}]{0,40}|[a_é]{0,40}){0,4}",

@@ -4,9 +4,13 @@
 use std::ops::Range;
 
 use super::map::Rewrite;
+use crate::scan::next_stretch;
 
 /// The shortest run that is tried as base64.
 const MIN_BASE64: usize = 24;
+
+/// What may stand after a run to fill it up, in characters.
+const MAX_PADDING: usize = 2;
 
 /// The shortest run that is tried as hexadecimal.
 const MIN_HEX: usize = 32;
@@ -233,10 +237,11 @@ fn is_hex(digits: &str) -> bool {
     digits.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// The next run of characters that base64 is written in, over the ends of long lines.
+/// The next run of characters that base64 is written in, over the ends of long lines. Some that are
+/// too short are passed over.
 fn next_run(text: &str, at: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
-    let start = at + bytes[at..].iter().position(|b| is_base64(*b))?;
+    let start = next_stretch(bytes, at, MIN_BASE64 - MAX_PADDING, is_base64)?;
     let mut end = start;
     loop {
         let line = end;
@@ -251,7 +256,10 @@ fn next_run(text: &str, at: usize) -> Option<Range<usize>> {
         }
         end = next;
     }
-    let padding = bytes[end..].iter().take(2).take_while(|b| **b == b'=');
+    let padding = bytes[end..]
+        .iter()
+        .take(MAX_PADDING)
+        .take_while(|b| **b == b'=');
     Some(start..end + padding.count())
 }
 
