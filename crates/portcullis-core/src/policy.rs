@@ -573,7 +573,8 @@ impl Policy {
         };
         let mut leaves = Vec::new();
         let path = || Cow::Borrowed(RedactionSpec::TEXT);
-        let text = scan.text(event.text(), path, &mut leaves);
+        let mut text = self.scanner.no_candidates();
+        scan.text(event.text(), path, &mut text, &mut leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {

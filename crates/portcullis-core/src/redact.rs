@@ -180,6 +180,34 @@ impl<'t> Cursor<'t> {
     }
 }
 
+/// Where a value stands. Written out only when somebody is told.
+#[derive(Clone, Copy)]
+pub(crate) enum Path<'p> {
+    Root,
+    Member(&'p Path<'p>, &'p str),
+    Item(&'p Path<'p>, usize),
+}
+
+impl Path<'_> {
+    /// As a JSON Pointer.
+    pub(crate) fn pointer(&self) -> String {
+        self.pointer_after("")
+    }
+
+    /// The same with something before it.
+    pub(crate) fn pointer_after(&self, prefix: &str) -> String {
+        match self {
+            Self::Root => prefix.to_owned(),
+            Self::Member(parent, name) => {
+                let mut pointer = parent.pointer_after(prefix);
+                push_pointer(&mut pointer, name);
+                pointer
+            }
+            Self::Item(parent, index) => format!("{}/{index}", parent.pointer_after(prefix)),
+        }
+    }
+}
+
 /// Adds one member to a JSON Pointer.
 pub(crate) fn push_pointer(pointer: &mut String, member: &str) {
     pointer.push('/');

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::event::{Event, EventType, Structured};
-use crate::redact::push_pointer;
+use crate::redact::Path;
 use crate::rules::Leaf;
 use crate::scan::{Candidates, Features, Scanner};
 use crate::views::{self, Disguise, View};
@@ -29,13 +29,14 @@ pub(crate) struct Scan<'s> {
 }
 
 impl Scan<'_> {
-    /// Which patterns may match a text; its views that some may match become leaves.
+    /// Notes which patterns may match a text; its views that some may match become leaves.
     pub(crate) fn text<'e>(
         self,
         text: &'e str,
         path: impl Fn() -> Cow<'static, str>,
+        candidates: &mut Candidates,
         leaves: &mut Vec<Leaf<'e>>,
-    ) -> Candidates {
+    ) {
         let features = if self.evasive || self.scanner.uses_features() {
             Features::of(text)
         } else {
@@ -64,19 +65,20 @@ impl Scan<'_> {
                 views::unmask(text, features).into_iter().for_each(&mut add);
             }
         }
-        self.scanner.scan_with(text, features, self.event_type)
+        self.scanner
+            .scan_into(text, features, self.event_type, candidates);
     }
 
     /// Every string and member name that some pattern may match, and their views.
     pub(crate) fn structured<'e>(self, structured: Structured<'e>, leaves: &mut Vec<Leaf<'e>>) {
         let mut walk = Walk {
             scan: self,
-            pointer: String::new(),
+            candidates: self.scanner.no_candidates(),
             leaves,
         };
         match structured {
-            Structured::ToolArgs(args) => walk.members(args),
-            Structured::Result(result) => walk.value(result),
+            Structured::ToolArgs(args) => walk.members(args, &Path::Root),
+            Structured::Result(result) => walk.value(result, &Path::Root),
         }
     }
 }
@@ -142,48 +144,45 @@ impl Measure {
 
 struct Walk<'w, 'e> {
     scan: Scan<'w>,
-    pointer: String,
+    /// None so far of the text at hand.
+    candidates: Candidates,
     leaves: &'w mut Vec<Leaf<'e>>,
 }
 
 impl<'e> Walk<'_, 'e> {
-    fn members(&mut self, members: &'e Map<String, Value>) {
+    fn members(&mut self, members: &'e Map<String, Value>, path: &Path<'_>) {
         for (name, value) in members {
-            let parent = self.pointer.len();
-            push_pointer(&mut self.pointer, name);
-            self.text(name, "#");
-            self.value(value);
-            self.pointer.truncate(parent);
+            let path = Path::Member(path, name);
+            self.text(name, "#", &path);
+            self.value(value, &path);
         }
     }
 
-    fn value(&mut self, value: &'e Value) {
+    fn value(&mut self, value: &'e Value, path: &Path<'_>) {
         match value {
-            Value::String(text) => self.text(text, ""),
+            Value::String(text) => self.text(text, "", path),
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    let parent = self.pointer.len();
-                    push_pointer(&mut self.pointer, &index.to_string());
-                    self.value(item);
-                    self.pointer.truncate(parent);
+                    self.value(item, &Path::Item(path, index));
                 }
             }
-            Value::Object(members) => self.members(members),
+            Value::Object(members) => self.members(members, path),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn text(&mut self, text: &'e str, prefix: &str) {
-        let pointer = &self.pointer;
-        let path = || Cow::Owned(format!("{prefix}{pointer}"));
-        let candidates = self.scan.text(text, path, self.leaves);
-        if !candidates.is_empty() {
+    fn text(&mut self, text: &'e str, prefix: &str, path: &Path<'_>) {
+        let path = || Cow::Owned(path.pointer_after(prefix));
+        self.scan
+            .text(text, path, &mut self.candidates, self.leaves);
+        if !self.candidates.is_empty() {
+            let none = self.scan.scanner.no_candidates();
             self.leaves.push(Leaf {
                 path: path(),
                 text,
                 view: None,
                 from: 0,
-                candidates,
+                candidates: std::mem::replace(&mut self.candidates, none),
             });
         }
     }

@@ -7,41 +7,9 @@ use serde_json::{Map, Value};
 use crate::net::{self, Found, Host, HostList, Position};
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::MapReader;
-use crate::redact::push_pointer;
+pub(super) use crate::redact::Path;
 
 use super::Subject;
-
-/// Where a value stands. Written out only when somebody is told.
-#[derive(Clone, Copy)]
-pub(super) enum Path<'p> {
-    Root,
-    Member(&'p Path<'p>, &'p str),
-    Item(&'p Path<'p>, usize),
-}
-
-impl Path<'_> {
-    /// As a JSON Pointer.
-    pub(super) fn pointer(&self) -> String {
-        match self {
-            Self::Root => String::new(),
-            Self::Member(parent, name) => {
-                let mut pointer = parent.pointer();
-                push_pointer(&mut pointer, name);
-                pointer
-            }
-            Self::Item(parent, index) => format!("{}/{index}", parent.pointer()),
-        }
-    }
-
-    /// Whether the value goes under a name for hosts.
-    fn is_for_hosts(&self) -> bool {
-        match self {
-            Self::Root => false,
-            Self::Member(_, name) => is_host_name(name),
-            Self::Item(parent, _) => parent.is_for_hosts(),
-        }
-    }
-}
 
 type Visit<'v, B> = dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B> + 'v;
 
@@ -101,6 +69,15 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Whether the value goes under a name for hosts.
+fn is_for_hosts(path: &Path<'_>) -> bool {
+    match path {
+        Path::Root => false,
+        Path::Member(_, name) => is_host_name(name),
+        Path::Item(parent, _) => is_for_hosts(parent),
+    }
+}
+
 fn is_host_name(name: &str) -> bool {
     const HOST: [&str; 26] = [
         "url",
@@ -157,12 +134,12 @@ fn members<B>(
 fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> ControlFlow<B> {
     match value {
         Value::String(text) => {
-            let is_host = !text.contains(char::is_whitespace) && path.is_for_hosts();
+            let is_host = !text.contains(char::is_whitespace) && is_for_hosts(path);
             net::hosts(text, is_host, &mut |found| visit(found, path))
         }
         Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
             // Under 2^24 it is a count.
-            Some(bits) if bits >> 24 != 0 && path.is_for_hosts() => {
+            Some(bits) if bits >> 24 != 0 && is_for_hosts(path) => {
                 let found = Found {
                     host: Host::V4 {
                         address: bits.into(),

@@ -414,7 +414,7 @@ fn each_text(value: &Value, path: &Path<'_>, look: &mut Look<'_>) {
         Value::Object(members) => {
             for (name, value) in members {
                 let path = Path::Member(path, name);
-                look(name, &|| format!("#{}", path.pointer()));
+                look(name, &|| path.pointer_after("#"));
                 each_text(value, &path, look);
             }
         }

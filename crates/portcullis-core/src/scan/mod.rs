@@ -356,8 +356,26 @@ impl Scanner {
         features: Features,
         event_type: &EventType,
     ) -> Candidates {
+        let mut candidates = self.no_candidates();
+        self.scan_into(text, features, event_type, &mut candidates);
+        candidates
+    }
+
+    /// What a scan that finds nothing says.
+    pub(crate) fn no_candidates(&self) -> Candidates {
+        Candidates::none(self.patterns.len())
+    }
+
+    /// The same, into what no scan has said anything in: short texts are scanned in less time than it
+    /// takes to make room for an answer.
+    pub(crate) fn scan_into(
+        &self,
+        text: &str,
+        features: Features,
+        event_type: &EventType,
+        candidates: &mut Candidates,
+    ) {
         let wanted = |id: PatternId| self.events[usize::from(id.0)].contains(event_type);
-        let mut candidates = Candidates::none(self.patterns.len());
         for id in self.unfiltered.iter().filter(|id| wanted(**id)) {
             candidates.note(*id, 0..text.len());
         }
@@ -394,12 +412,11 @@ impl Scanner {
             candidates.note(announced.pattern, region);
         });
         candidates.ascii = ascii;
-        let candidates = candidates.in_order();
+        candidates.put_in_order();
         // Compiling is not counted against the rules, which have little time.
         for id in candidates.iter() {
             self.patterns[usize::from(id.0)].warm(ascii);
         }
-        candidates
     }
 
     /// Compiles what would otherwise be compiled when it is first needed.
@@ -501,7 +518,7 @@ impl Candidates {
     }
 
     /// Sorts the regions, and joins those of a pattern that overlap.
-    fn in_order(mut self) -> Self {
+    fn put_in_order(&mut self) {
         if self.regions.len() > 1 {
             self.regions
                 .sort_unstable_by_key(|(id, region)| (*id, region.start));
@@ -513,7 +530,6 @@ impl Candidates {
                 joined
             });
         }
-        self
     }
 
     /// The patterns that may match, in order.
