@@ -20,7 +20,7 @@ use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{
-    Body, EventScan, Rule, RuleCompiler, RuleError, RuleInput, RuleSettings, Subject,
+    Body, CompiledRule, EventScan, Rule, RuleCompiler, RuleInput, RuleSettings, Subject,
 };
 use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
 use crate::signals::SignalPatterns;
@@ -623,75 +623,5 @@ impl std::fmt::Debug for Policy {
         f.debug_struct("Policy")
             .field("identity", &self.identity)
             .finish_non_exhaustive()
-    }
-}
-
-/// A fast rule of a policy.
-pub struct CompiledRule {
-    id: RuleId,
-    kind: &'static str,
-    version: String,
-    events: EventSet,
-    reads: Parts,
-    /// Whether it uses the scan.
-    scans: bool,
-    body: Body,
-}
-
-impl CompiledRule {
-    /// Its name in the policy.
-    pub fn id(&self) -> &RuleId {
-        &self.id
-    }
-
-    /// The built-in it is an instance of, or `custom`.
-    pub fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    /// Its version.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// What it judges.
-    pub fn events(&self) -> &EventSet {
-        &self.events
-    }
-
-    /// The parts of this event that it looks at. The scan takes in one structured part only.
-    pub fn reads(&self, event: &Event) -> Parts {
-        let structured = if event.event_type.has_result() {
-            Parts::RESULT
-        } else {
-            Parts::TOOL_ARGS
-        };
-        if self.scans {
-            self.reads.among(Parts::TEXT.and(structured))
-        } else {
-            self.reads
-        }
-    }
-
-    /// Whether it searches texts for patterns. [`StreamGuard`](crate::StreamGuard) judges a streamed
-    /// answer by these, whatever its chunks.
-    pub fn scans(&self) -> bool {
-        self.scans
-    }
-
-    /// Whether it must be kept behind a deadline; if so, the rule to run there.
-    pub fn fenced(&self) -> Option<&Arc<dyn Rule>> {
-        match &self.body {
-            Body::Fenced(rule) => Some(rule),
-            Body::Inline(_) => None,
-        }
-    }
-
-    /// Judges here and now.
-    pub fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        match &self.body {
-            Body::Inline(rule) => rule.evaluate(subject),
-            Body::Fenced(rule) => rule.evaluate(&subject.input),
-        }
     }
 }

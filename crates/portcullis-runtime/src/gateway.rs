@@ -331,6 +331,12 @@ impl Gateway {
             if heard || !rule.events().contains(&input.event.event_type) {
                 continue;
             }
+            // Asking the clock would take longer.
+            if rule.is_idle(subject) {
+                let nothing = FastOutcome::Said(None);
+                gathered.take(place, rule, input.event, nothing, Duration::ZERO, settings);
+                continue;
+            }
             let outcome = if let Some(outside) = rule.fenced() {
                 let own = fenced_input.get_or_insert_with(|| {
                     Arc::new(FencedInput {

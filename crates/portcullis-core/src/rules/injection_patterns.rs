@@ -164,6 +164,10 @@ struct CompiledInjection {
 }
 
 impl InlineRule for CompiledInjection {
+    fn only_searches(&self) -> bool {
+        true
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         Ok(self.judge(subject, &self.attacks.find(subject)))
     }

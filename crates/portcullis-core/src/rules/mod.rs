@@ -7,6 +7,7 @@
 mod arguments;
 mod attacks;
 mod blocked_domains;
+mod compiled;
 mod entities;
 mod expression;
 mod injection_patterns;
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 
 pub use attacks::AttackPattern;
 pub use blocked_domains::{BlockedDomains, DomainFamily};
+pub use compiled::CompiledRule;
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::InjectionPatterns;
@@ -100,6 +102,11 @@ pub trait Rule: Send + Sync + 'static {
 /// A built-in rule, compiled: trusted to return in time linear in the event.
 pub(crate) trait InlineRule: Send + Sync {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError>;
+
+    /// Whether it has nothing to say where the scan found nothing.
+    fn only_searches(&self) -> bool {
+        false
+    }
 }
 
 /// An event with its snapshot and the result of the scan: what built-in rules judge.

@@ -288,6 +288,10 @@ struct CompiledPii {
 }
 
 impl InlineRule for CompiledRule {
+    fn only_searches(&self) -> bool {
+        true
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         if subject.is_plain() {
             return Ok(None);

@@ -126,6 +126,10 @@ struct CompiledSecret {
 }
 
 impl InlineRule for CompiledRedaction {
+    fn only_searches(&self) -> bool {
+        true
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         if subject.is_plain() {
             return Ok(None);
