@@ -182,7 +182,7 @@ pub struct Coverage {
     pub judged: Parts,
     /// Each rule that applies to the event, in order. Room for the usual policy without
     /// allocating.
-    pub rules: SmallVec<[RuleCoverage; 4]>,
+    pub rules: SmallVec<[RuleCoverage; 8]>,
 }
 
 impl Coverage {
