@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
-use super::{ConnectArgs, Format};
+use super::{Format, HowArgs, share};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DecisionCommand {
@@ -42,17 +44,74 @@ pub(crate) struct FileArgs {
     pub(crate) memory: PathBuf,
 }
 
-/// A memory: a database, or a server's.
-#[derive(Debug, Args)]
+/// A memory.
+#[derive(Debug)]
 pub(crate) struct MemoryArgs {
+    pub(crate) place: Place,
+    pub(crate) format: Format,
+}
+
+/// Where a memory is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In a file, for which no server is needed.
+    File(FileArgs),
+    /// Behind a server.
+    Server { url: String, how: HowArgs },
+}
+
+#[derive(Debug, Args)]
+struct MemoryFlags {
     #[command(flatten)]
-    pub(crate) file: FileArgs,
-    // With `--url` the server is asked instead.
+    file: FileArgs,
+    /// Ask this server instead, such as http://127.0.0.1:8100.
+    #[arg(long, env = "PORTCULLIS_URL")]
+    url: Option<String>,
     #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
+    how: HowArgs,
     /// How to print.
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    format: Format,
+}
+
+impl FromArgMatches for MemoryArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let flags = MemoryFlags::from_arg_matches(matches)?;
+        let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let place = match (flags.url, typed("memory"), typed("url")) {
+            (_, true, true) => {
+                return Err(Error::raw(
+                    ErrorKind::ArgumentConflict,
+                    "--memory names a file and --url a server: give one of them\n",
+                ));
+            }
+            // A file that is typed counts more than a server that the environment names.
+            (Some(url), false, _) => Place::Server {
+                url,
+                how: flags.how,
+            },
+            _ => Place::File(flags.file),
+        };
+        Ok(Self {
+            place,
+            format: flags.format,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for MemoryArgs {
+    fn augment_args(command: Command) -> Command {
+        MemoryFlags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        MemoryFlags::augment_args_for_update(command)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -68,7 +127,7 @@ pub(crate) struct RecordArgs {
     #[arg(required_unless_present = "params")]
     pub(crate) decision: Option<String>,
     /// How sure you are that it turns out well, from 0 to 1.
-    #[arg(long)]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = share)]
     pub(crate) confidence: Option<f64>,
     /// The kind of decision, such as `architecture`.
     #[arg(long)]
@@ -148,10 +207,10 @@ pub(crate) struct FilterArgs {
     #[arg(long)]
     pub(crate) agent: Option<String>,
     /// Only what was decided with at least this confidence.
-    #[arg(long, value_name = "0..1")]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = share)]
     pub(crate) min_confidence: Option<f64>,
     /// Only what was decided with at most this confidence.
-    #[arg(long, value_name = "0..1")]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = share)]
     pub(crate) max_confidence: Option<f64>,
     /// Only from then on: a day, or a time such as 2026-02-04T21:00:00Z.
     #[arg(long, value_name = "DATE")]
@@ -204,10 +263,11 @@ pub(crate) struct QueryArgs {
                         Exit code 0 if all went in, 2 if something was skipped.\n\n\
                         Examples:\n  \
                         portcullis decision import decisions/\n  \
+                        gunzip -c backup.jsonl.gz | portcullis decision import -\n  \
                         portcullis decision import --dry-run backup.jsonl"
 )]
 pub(crate) struct ImportArgs {
-    /// Files and folders.
+    /// Files and folders; `-` for standard input, a decision a line.
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Read everything, keep nothing.
@@ -228,7 +288,7 @@ pub(crate) struct ImportArgs {
                         portcullis decision export | gzip > backup.jsonl.gz"
 )]
 pub(crate) struct ExportArgs {
-    /// Where to; by default, standard output. The file appears once it is whole.
+    /// Where to; `-` or nothing for standard output. The file appears once it is whole.
     pub(crate) to: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) file: FileArgs,

@@ -13,11 +13,11 @@ use portcullis_core::detectors::Kind;
 
 pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
-    ListArgs, MemoryArgs, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
+    ListArgs, MemoryArgs, Place, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
 };
 pub(crate) use server::{
     ActionArgs, ActionCheckArgs, ConnectArgs, EvidenceCommand, GuardrailCommand, GuardrailLintArgs,
-    GuardrailListArgs, IntentArgs, LocalArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand,
+    GuardrailListArgs, HowArgs, IntentArgs, LocalArgs, ServeArgs, ShowArgs, TailArgs, TokenCommand,
     TokenNewArgs, VerifyArgs, WhichArgs,
 };
 
@@ -33,6 +33,7 @@ pub(crate) use server::{
                   Examples:\n  \
                   portcullis serve\n  \
                   portcullis check 'Deploy to production' --stakes high -x affectsProduction=true\n  \
+                  portcullis decision record 'Use PostgreSQL for the ledger' --confidence 0.8\n  \
                   portcullis eval --format text examples/events.ndjson\n  \
                   portcullis scan .\n  \
                   portcullis policy lint my-policy.yaml"
@@ -236,6 +237,14 @@ fn kind(kinds: &'static [Kind]) -> impl TypedValueParser<Value = Kind> {
         let mut all = Kind::ALL.into_iter();
         all.find(|kind| kind.as_str() == name).ok_or("no such kind")
     })
+}
+
+/// A number from 0 to 1. `nan` and `inf` are numbers to Rust, and nothing to JSON.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok();
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "expected a number from 0 to 1, such as 0.8".to_owned())
 }
 
 fn severity() -> impl TypedValueParser<Value = Severity> {

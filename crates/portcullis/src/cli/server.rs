@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
+use super::{Format, share};
 
 #[derive(Debug, Args)]
 #[command(
@@ -79,9 +79,16 @@ pub(crate) struct TokenNewArgs {
 /// Whom to ask.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The server, such as http://127.0.0.1:8100.
-    #[arg(long, env = "PORTCULLIS_URL")]
-    pub(crate) url: Option<String>,
+    /// The server.
+    #[arg(long, env = "PORTCULLIS_URL", default_value = "http://127.0.0.1:8100")]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+/// How to ask.
+#[derive(Debug, Args)]
+pub(crate) struct HowArgs {
     /// The token. Better in the environment: arguments are seen by others on the machine.
     #[arg(long, env = "PORTCULLIS_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
@@ -120,7 +127,7 @@ pub(crate) struct ActionArgs {
     #[arg(long)]
     pub(crate) stakes: Option<String>,
     /// How sure the agent is, from 0 to 1.
-    #[arg(long)]
+    #[arg(long, value_name = "0..1", allow_negative_numbers = true, value_parser = share)]
     pub(crate) confidence: Option<f64>,
     /// A fact that guardrails may ask for: `affectsProduction=true`. The value is JSON, or else text.
     #[arg(short = 'x', long = "context", value_name = "KEY=VALUE")]

@@ -11,7 +11,8 @@ use portcullis_server::client::{Client, ClientError, ClientSettings};
 use portcullis_server::{CheckAnswer, GuardrailFiles, Method};
 use serde_json::{Map, Value, json};
 
-use crate::cli::{ActionArgs, ActionCheckArgs, ConnectArgs, Format, LocalArgs};
+use super::decision::print_precedents;
+use crate::cli::{ActionArgs, ActionCheckArgs, ConnectArgs, Format, HowArgs, LocalArgs};
 use crate::commands::runtime;
 use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
 
@@ -23,7 +24,8 @@ pub(crate) fn run(args: &ActionCheckArgs) -> Result<Answer, Failure> {
     let answer = if args.local.local {
         local(&params, &args.local)?
     } else {
-        call(&args.connect, Method::CheckGuardrails, &params)?
+        let ConnectArgs { url, how } = &args.connect;
+        call(url, how, Method::CheckGuardrails, &params)?
     };
     let printed = match args.format {
         Format::Json => {
@@ -100,11 +102,12 @@ pub(super) fn read_params(path: &Path) -> Result<Value, Failure> {
 
 /// Asks a server.
 pub(super) fn call(
-    connect: &ConnectArgs,
+    url: &str,
+    how: &HowArgs,
     method: Method,
     params: &Value,
 ) -> Result<Value, Failure> {
-    let timeout = Duration::try_from_secs_f64(connect.timeout)
+    let timeout = Duration::try_from_secs_f64(how.timeout)
         .ok()
         .filter(|timeout| !timeout.is_zero())
         .ok_or_else(|| {
@@ -112,31 +115,36 @@ pub(super) fn call(
                 "--timeout must be more than 0 seconds, and no more than a clock can count"
             ))
         })?;
+    let failed = |error| failure(error, method);
     let client = Client::new(ClientSettings {
-        url: connect
-            .url
-            .clone()
-            .unwrap_or_else(|| DEFAULT_URL.to_owned()),
-        token: connect.token.clone(),
+        url: url.to_owned(),
+        token: how.token.clone(),
         timeout,
-        retries: connect.retries,
-        ca_certificate: connect.ca.clone(),
+        retries: how.retries,
+        ca_certificate: how.ca.clone(),
     })
-    .map_err(failure)?;
+    .map_err(failed)?;
     runtime()?
         .block_on(client.call(method.name(), params))
-        .map_err(failure)
+        .map_err(failed)
 }
 
-fn failure(error: ClientError) -> Failure {
+fn failure(error: ClientError, method: Method) -> Failure {
     let help = match &error {
-        ClientError::Unreachable { .. } => {
-            "is a server running there? start one with `portcullis serve`, name another with --url, \
-             or judge here with --local"
-        }
+        ClientError::Unreachable { .. } => match method {
+            Method::CheckGuardrails | Method::AnnounceIntent | Method::ListGuardrails => {
+                "is a server running there? start one with `portcullis serve`, name another with \
+                 --url, or judge here with --local"
+            }
+            _ => {
+                "is a server running there? start one with `portcullis serve`, name another with \
+                 --url, or name a memory's file with --memory"
+            }
+        },
         ClientError::Refused { status: 401, .. } => {
             "set PORTCULLIS_TOKEN to the token that the server printed or has in its configuration"
         }
+        ClientError::Rpc(failure) if failure.code == NOT_FOUND => LIST_HELP,
         _ => "",
     };
     let unavailable = match &error {
@@ -157,6 +165,12 @@ fn failure(error: ClientError) -> Failure {
     }
 }
 
+/// The code of an answer that there is no such thing.
+const NOT_FOUND: i64 = -32005;
+
+/// What to do about it.
+pub(super) const LIST_HELP: &str = "`portcullis decision list` shows what there is";
+
 fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     let action = ProposedAction::from_params(object(params)?).map_err(wrong_field)?;
     let verdict = load(args.guardrails.as_deref())?.0.check(&action);
@@ -168,9 +182,6 @@ fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     );
     serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
 }
-
-/// Where a server listens if nobody says otherwise.
-const DEFAULT_URL: &str = "http://127.0.0.1:8100";
 
 /// Who answers when nobody is asked.
 pub(super) const LOCAL_AGENT: &str = "local";
@@ -216,7 +227,8 @@ fn print_verdict(answer: &Value) -> std::io::Result<()> {
         answer["evaluated"],
         plain(answer["agent"].as_str().unwrap_or_default()),
     )?;
-    print_violations(&mut out, answer)
+    print_violations(&mut out, answer)?;
+    print_precedents(&mut out, &answer["precedents"])
 }
 
 /// Violations and warnings, each with what to do.

@@ -7,7 +7,7 @@ use portcullis_server::{GuardrailError, GuardrailFiles, Method};
 use serde_json::{Value, json};
 
 use super::check::{call, load};
-use crate::cli::{Format, GuardrailLintArgs, GuardrailListArgs};
+use crate::cli::{ConnectArgs, Format, GuardrailLintArgs, GuardrailListArgs};
 use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
 
 pub(crate) fn lint(args: &GuardrailLintArgs) -> Result<Answer, Failure> {
@@ -39,7 +39,8 @@ pub(crate) fn list(args: &GuardrailListArgs) -> Result<Answer, Failure> {
         let all: Vec<_> = guardrails.iter().collect();
         json!({"guardrails": all, "policyDigest": guardrails.digest()})
     } else {
-        call(&args.connect, Method::ListGuardrails, &json!({}))?
+        let ConnectArgs { url, how } = &args.connect;
+        call(url, how, Method::ListGuardrails, &json!({}))?
     };
     let printed = match args.format {
         Format::Json => {

@@ -11,8 +11,9 @@ use super::check::{
     LOCAL_AGENT, action, call, load, now, object, print_violations, read_params, verdict,
     wrong_field,
 };
-use crate::cli::{Format, IntentArgs, LocalArgs};
-use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, json_line, plain};
+use super::decision::print_precedents;
+use crate::cli::{ConnectArgs, Format, IntentArgs, LocalArgs};
+use crate::output::{Answer, DIM, Failure, GREEN, RED, json_line, plain};
 
 pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
     let params = match &args.action.params {
@@ -31,7 +32,8 @@ pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
     let answer = if args.local.local {
         local(&params, &args.local)?
     } else {
-        call(&args.connect, Method::AnnounceIntent, &params)?
+        let ConnectArgs { url, how } = &args.connect;
+        call(url, how, Method::AnnounceIntent, &params)?
     };
     let printed = match args.format {
         Format::Json => {
@@ -69,14 +71,7 @@ fn print(answer: &Value) -> std::io::Result<()> {
         text(&answer["correlationId"]),
     )?;
     print_violations(&mut out, status)?;
-    for decision in answer["similarDecisions"].as_array().into_iter().flatten() {
-        writeln!(
-            out,
-            "  {DIM}before{DIM:#} {BOLD}{}{BOLD:#}  {}",
-            text(&decision["title"]),
-            text(&decision["outcome"])
-        )?;
-    }
+    print_precedents(&mut out, &answer["similarDecisions"])?;
     for suggestion in answer["suggestions"].as_array().into_iter().flatten() {
         writeln!(out, "  → {}", text(suggestion))?;
     }

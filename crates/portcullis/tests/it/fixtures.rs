@@ -9,7 +9,15 @@ use serde_json::Value;
 /// The binary.
 pub(crate) fn portcullis() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-    command.env_remove("NO_COLOR").current_dir(root());
+    for variable in [
+        "NO_COLOR",
+        "PORTCULLIS_MEMORY",
+        "PORTCULLIS_TOKEN",
+        "PORTCULLIS_URL",
+    ] {
+        command.env_remove(variable);
+    }
+    command.current_dir(root());
     command
 }
 

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod decision;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod eval;

@@ -154,7 +154,8 @@ fn a_check_is_asked_of_the_server_and_answered_by_exit_code() {
         (&["check"] as &[&str], "required"),
         (&["check", "x", "-x", "novalue"], "key=value"),
         (&["check", "x", "--stakes", "hihg"], "did you mean `high`?"),
-        (&["check", "x", "--confidence", "2"], "action.confidence"),
+        (&["check", "x", "--confidence", "2"], "from 0 to 1"),
+        (&["check", "x", "--confidence", "nan"], "from 0 to 1"),
         (
             &["check", "x", "--token", "wrong-token-of-nobody"],
             "PORTCULLIS_TOKEN",

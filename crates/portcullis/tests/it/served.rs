@@ -147,7 +147,19 @@ impl Connection {
 
     /// The answer to a check; an error when the server is gone before it is whole.
     pub(crate) fn check(&mut self, description: &str, request_id: &str) -> io::Result<Value> {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "cstp.checkGuardrails", "params": {"action": {"description": description}}}).to_string();
+        let params = json!({"action": {"description": description}});
+        self.call("cstp.checkGuardrails", &params, request_id)
+    }
+
+    /// The answer to a call; an error when the server is gone before it is whole.
+    pub(crate) fn call(
+        &mut self,
+        method: &str,
+        params: &Value,
+        request_id: &str,
+    ) -> io::Result<Value> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let body = body.to_string();
         let request = format!(
             "POST /cstp HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
              X-Request-Id: {request_id}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -173,6 +185,11 @@ impl Connection {
         self.0.read_exact(&mut answer)?;
         serde_json::from_slice(&answer).map_err(io::Error::other)
     }
+}
+
+/// The memory's file in a data folder.
+pub(crate) fn memory(data: &Path) -> PathBuf {
+    data.join("memory.db")
 }
 
 /// The log's folder in a data folder.

@@ -1,17 +1,19 @@
 //! `portcullis decision import`
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use ignore::WalkBuilder;
 use indicatif::{ProgressBar, ProgressStyle};
 use portcullis_core::evidence::Redactor;
 use portcullis_core::memory::{self, Decision, Imported};
-use portcullis_store::memory::{Memory, MemoryError, Recorded, SqliteMemory};
+use portcullis_store::memory::{Memory as _, MemoryError, Recorded};
 use serde::Serialize;
 
-use super::{Existing, open};
+use super::file::{Existing, InFile};
+use super::print::count;
 use crate::cli::{Format, ImportArgs};
 use crate::output::{Answer, BOLD, DIM, Failure, GREEN, YELLOW, json_line, plain};
 
@@ -23,17 +25,23 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 
 pub(super) fn run(args: &ImportArgs) -> Result<Answer, Failure> {
     let redactor = Redactor::new().map_err(|error| Failure::Unavailable(error.into()))?;
-    let memory = match args.dry_run {
-        true => None,
-        false => Some(open(&args.file, Existing::OrNew, false)?),
+    let mut report = Report {
+        dry_run: args.dry_run,
+        ..Report::default()
+    };
+    let files = report.find(&args.paths);
+    // Nothing to keep needs no place to be kept in.
+    let memory = if args.dry_run || files.is_empty() {
+        None
+    } else {
+        Some(InFile::open(&args.file, Existing::OrNew, false)?)
     };
     let mut import = Import {
         memory,
         redactor,
         waiting: Vec::new(),
-        report: Report::default(),
+        report,
     };
-    let files = import.find(&args.paths);
     let progress = progress(files.len());
     for file in &files {
         import.file(file).map_err(unavailable)?;
@@ -45,7 +53,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Answer, Failure> {
     let mut out = anstream::stdout();
     let printed = match args.format {
         Format::Json => json_line(&report).and_then(|line| out.write_all(line.as_bytes())),
-        Format::Text => report.print(&mut out, args.dry_run),
+        Format::Text => report.print(&mut out),
     };
     printed.map_err(Failure::write)?;
     Ok(if report.skipped.is_empty() {
@@ -63,6 +71,8 @@ fn unavailable(error: MemoryError) -> Failure {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
+    /// Whether nothing was kept, and `imported` is what would have been.
+    dry_run: bool,
     files: usize,
     imported: usize,
     already_known: usize,
@@ -80,18 +90,54 @@ struct Skipped {
 impl Report {
     fn skip(&mut self, file: &Path, reason: impl Into<String>) {
         self.skipped.push(Skipped {
-            file: file.display().to_string(),
+            file: name(file),
             reason: reason.into(),
         });
     }
 
-    fn print(&self, out: &mut impl Write, dry_run: bool) -> std::io::Result<()> {
-        let verb = if dry_run { "would import" } else { "imported" };
+    /// All files that decisions could be in; those that are named are read whatever they are.
+    fn find(&mut self, paths: &[PathBuf]) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for path in paths {
+            if path == Path::new(STDIN) {
+                files.push(path.clone());
+                continue;
+            }
+            for entry in WalkBuilder::new(path)
+                .standard_filters(false)
+                .sort_by_file_path(Ord::cmp)
+                .build()
+            {
+                match entry {
+                    Err(error) => self.skip(path, cannot_be_read(&error)),
+                    Ok(entry) => {
+                        let is = |kind: fn(&std::fs::FileType) -> bool| {
+                            entry.file_type().is_some_and(|found| kind(&found))
+                        };
+                        let named = entry.depth() == 0 && !is(std::fs::FileType::is_dir);
+                        let found =
+                            is(std::fs::FileType::is_file) && format(entry.path()).is_some();
+                        if named || found {
+                            files.push(entry.into_path());
+                        }
+                    }
+                }
+            }
+        }
+        files
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let verb = if self.dry_run {
+            "would import"
+        } else {
+            "imported"
+        };
         writeln!(
             out,
-            "{GREEN}{verb} {BOLD}{}{BOLD:#}{GREEN:#} {DIM}from {} files; {} were known already, {} skipped{DIM:#}",
-            self.imported,
-            self.files,
+            "{GREEN}{verb} {BOLD}{}{BOLD:#}{GREEN:#} {DIM}from {}; {} already known, {} skipped{DIM:#}",
+            count(self.imported, "decision"),
+            count(self.files, "file"),
             self.already_known,
             self.skipped.len()
         )?;
@@ -103,11 +149,12 @@ impl Report {
                 plain(reason)
             )?;
         }
-        for (field, count) in &self.ignored_fields {
+        for (field, decisions) in &self.ignored_fields {
             writeln!(
                 out,
-                "  {DIM}ignored `{}` of {count} decisions{DIM:#}",
-                plain(field)
+                "  {DIM}ignored `{}` of {}{DIM:#}",
+                plain(field),
+                count(*decisions, "decision")
             )?;
         }
         Ok(())
@@ -115,7 +162,8 @@ impl Report {
 }
 
 struct Import {
-    memory: Option<SqliteMemory>,
+    /// None if nothing is to be kept.
+    memory: Option<InFile>,
     redactor: Redactor,
     /// Read, and not yet kept, with the files they are from.
     waiting: Vec<(PathBuf, Decision)>,
@@ -123,34 +171,12 @@ struct Import {
 }
 
 impl Import {
-    /// All files that decisions could be in; those that are named are read whatever they are.
-    fn find(&mut self, paths: &[PathBuf]) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        for path in paths {
-            for entry in WalkBuilder::new(path)
-                .standard_filters(false)
-                .sort_by_file_path(Ord::cmp)
-                .build()
-            {
-                match entry {
-                    Err(error) => self.report.skip(path, error.to_string()),
-                    Ok(entry) => {
-                        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-                        let named = entry.depth() == 0;
-                        if is_file && (named || format(entry.path()).is_some()) {
-                            files.push(entry.into_path());
-                        }
-                    }
-                }
-            }
-        }
-        files
-    }
-
     fn file(&mut self, path: &Path) -> Result<(), MemoryError> {
         self.report.files += 1;
         let Some(format) = format(path) else {
-            self.report.skip(path, "is neither .yaml, .json nor .jsonl");
+            let reason = "is neither .yaml, .json nor .jsonl: rename it, or give `-` and pipe \
+                          lines of JSON in";
+            self.report.skip(path, reason);
             return Ok(());
         };
         let text = match read(path) {
@@ -167,8 +193,10 @@ impl Import {
                     for field in ignored {
                         *self.report.ignored_fields.entry(field).or_default() += 1;
                     }
-                    let decision = self.without_secrets(decision);
-                    self.waiting.push((path.to_owned(), decision));
+                    match self.without_secrets(decision) {
+                        Ok(decision) => self.waiting.push((path.to_owned(), decision)),
+                        Err(reason) => self.report.skip(path, reason),
+                    }
                 }
             }
             if self.waiting.len() >= STEP {
@@ -199,33 +227,61 @@ impl Import {
         Ok(())
     }
 
-    fn without_secrets(&self, decision: Decision) -> Decision {
-        let Ok(serde_json::Value::Object(members)) = serde_json::to_value(&decision) else {
-            return decision;
+    /// What cannot be kept without its secrets is not kept.
+    fn without_secrets(&self, decision: Decision) -> Result<Decision, String> {
+        let refused = |error: serde_json::Error| {
+            format!("is no decision any more without the secrets in it: {error}")
+        };
+        let value = serde_json::to_value(&decision).map_err(refused)?;
+        let serde_json::Value::Object(members) = value else {
+            return Ok(decision);
         };
         match self.redactor.without_secrets(&members) {
-            std::borrow::Cow::Borrowed(_) => decision,
-            // Redacted texts are texts: what was a decision still is one.
-            std::borrow::Cow::Owned(members) => {
-                serde_json::from_value(members.into()).unwrap_or(decision)
-            }
+            Cow::Borrowed(_) => Ok(decision),
+            Cow::Owned(members) => serde_json::from_value(members.into()).map_err(refused),
         }
     }
 }
 
+/// What stands for standard input.
+const STDIN: &str = "-";
+
+fn name(path: &Path) -> String {
+    if path == Path::new(STDIN) {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
 fn format(path: &Path) -> Option<memory::Format> {
+    if path == Path::new(STDIN) {
+        return Some(memory::Format::JsonLines);
+    }
     memory::Format::of_extension(path.extension()?.to_str()?)
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let bytes = std::fs::metadata(path).map_err(cannot)?.len();
-    if bytes > MAX_FILE_BYTES {
-        return Err(format!(
-            "has {bytes} bytes, over {MAX_FILE_BYTES}: split it"
-        ));
+    let source: Box<dyn Read> = if path == Path::new(STDIN) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?)
+    };
+    let mut bytes = Vec::new();
+    let read = source.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("has over {MAX_FILE_BYTES} bytes: split it"));
     }
-    std::fs::read_to_string(path).map_err(cannot)
+    String::from_utf8(bytes).map_err(|_| "is not text in UTF-8".to_owned())
+}
+
+/// Without the path, which the report names anyway.
+fn cannot_be_read(error: &ignore::Error) -> String {
+    match error.io_error() {
+        Some(error) => format!("cannot be read: {error}"),
+        None => format!("cannot be read: {error}"),
+    }
 }
 
 /// Shown on a terminal only.

@@ -1,28 +1,30 @@
 //! `portcullis decision`
 
+mod export;
+mod file;
 mod import;
 mod print;
 
-use std::io::{BufWriter, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::io::Write;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use portcullis_core::evidence::Redactor;
-use portcullis_models::BuiltIn;
 use portcullis_server::Method;
 use portcullis_server::decisions::{self, Asked};
 use portcullis_server::jsonrpc::RpcError;
-use portcullis_store::memory::{Memory, MemoryError, SqliteMemory, SqliteOptions};
+use portcullis_store::memory::Memory as _;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use self::file::{Existing, InFile, not_found};
 use super::check::{LOCAL_AGENT, call, object, read_params};
 use crate::cli::{
-    CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, Format,
-    ListArgs, MemoryArgs, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
+    CalibrationArgs, DecisionCommand, FilterArgs, ForgetArgs, Format, ListArgs, MemoryArgs, Place,
+    QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
 };
 use crate::output::{Answer, Failure, json_line};
+
+pub(super) use print::precedents as print_precedents;
 
 pub(crate) fn run(command: &DecisionCommand) -> Result<Answer, Failure> {
     match command {
@@ -32,7 +34,7 @@ pub(crate) fn run(command: &DecisionCommand) -> Result<Answer, Failure> {
         DecisionCommand::List(args) => list(args),
         DecisionCommand::Query(args) => query(args),
         DecisionCommand::Import(args) => import::run(args),
-        DecisionCommand::Export(args) => export(args),
+        DecisionCommand::Export(args) => export::run(args),
         DecisionCommand::Calibration(args) => calibration(args),
         DecisionCommand::Forget(args) => forget(args),
     }
@@ -60,12 +62,15 @@ fn record(args: &RecordArgs) -> Result<Answer, Failure> {
     show_answer(&args.memory, &answer, print::recorded)
 }
 
-/// `analysis: the text`, or just the text.
+/// `analysis: the text`, or just the text. An address and a time of day have colons too, and no space
+/// behind them.
 fn reason(text: &str) -> Value {
-    let kind =
-        |kind: &str| !kind.is_empty() && kind.chars().all(|c| c.is_alphanumeric() || c == '-');
-    match text.split_once(':') {
-        Some((kind_of, text)) if kind(kind_of) => json!({"type": kind_of, "text": text.trim()}),
+    let is_kind = |kind: &str| {
+        kind.starts_with(char::is_alphabetic)
+            && kind.chars().all(|c| c.is_alphanumeric() || c == '-')
+    };
+    match text.split_once(": ") {
+        Some((kind, text)) if is_kind(kind) => json!({"type": kind, "text": text.trim()}),
         _ => json!(text),
     }
 }
@@ -114,58 +119,14 @@ fn calibration(args: &CalibrationArgs) -> Result<Answer, Failure> {
     show_answer(&args.memory, &answer, print::calibration)
 }
 
-fn export(args: &ExportArgs) -> Result<Answer, Failure> {
-    let memory = open(&args.file, Existing::Required, false)?;
-    let Some(path) = &args.to else {
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        write_all(&memory, &mut out)?;
-        return Ok(Answer::Yes);
-    };
-    // Beside it, so that nobody takes half an export for a whole one.
-    let mut partial = path.clone().into_os_string();
-    partial.push(".partial");
-    let cannot = || format!("cannot write {}", path.display());
-    let unavailable =
-        |error: std::io::Error| Failure::Unavailable(anyhow::Error::from(error).context(cannot()));
-    let file = std::fs::File::create(&partial).map_err(unavailable)?;
-    let mut out = BufWriter::new(file);
-    let count = write_all(&memory, &mut out)?;
-    let file = out
-        .into_inner()
-        .map_err(|error| unavailable(error.into_error()))?;
-    file.sync_all().map_err(unavailable)?;
-    std::fs::rename(&partial, path).map_err(unavailable)?;
-    anstream::println!("{count} decisions in {}", path.display());
-    Ok(Answer::Yes)
-}
-
-fn write_all(memory: &SqliteMemory, out: &mut impl Write) -> Result<usize, Failure> {
-    let (mut count, mut failed) = (0, None);
-    let exported = memory.export(&mut |decision| {
-        count += 1;
-        let written = json_line(&decision).and_then(|line| out.write_all(line.as_bytes()));
-        failed = written.err();
-        failed.is_none()
-    });
-    let flushed = failed.map_or_else(|| out.flush(), Err);
-    flushed.map_err(Failure::write)?;
-    exported.map_err(|error| Failure::Unavailable(error.into()))?;
-    Ok(count)
-}
-
 fn forget(args: &ForgetArgs) -> Result<Answer, Failure> {
-    let memory = open(&args.file, Existing::Required, false)?;
+    let memory = InFile::open(&args.file, Existing::Required, false)?;
     let known = memory.forget(&args.id);
-    if known.map_err(|error| Failure::Unavailable(error.into()))? {
-        anstream::println!("forgotten");
-        return Ok(Answer::Yes);
+    if !known.map_err(|error| Failure::Unavailable(error.into()))? {
+        return Err(not_found(&args.id));
     }
-    Err(failure(RpcError::NotFound(
-        MemoryError::NotFound {
-            id: args.id.clone(),
-        }
-        .to_string(),
-    )))
+    writeln!(anstream::stdout(), "forgotten").map_err(Failure::write)?;
+    Ok(Answer::Yes)
 }
 
 /// The members that somebody gave.
@@ -198,11 +159,12 @@ fn filters(args: &FilterArgs) -> Value {
     ])
 }
 
-/// Asks a server, if one is named, or else the database.
+/// Asks whoever has the memory.
 fn ask(args: &MemoryArgs, method: Method, params: &Value) -> Result<Value, Failure> {
-    if args.connect.url.is_some() {
-        return call(&args.connect, method, params);
-    }
+    let file = match &args.place {
+        Place::Server { url, how } => return call(url, how, method, params),
+        Place::File(file) => file,
+    };
     let writes = matches!(method, Method::RecordDecision | Method::ReviewDecision);
     let redacted;
     let mut params = object(params)?;
@@ -213,82 +175,42 @@ fn ask(args: &MemoryArgs, method: Method, params: &Value) -> Result<Value, Failu
     }
     let existing = match method {
         Method::RecordDecision => Existing::OrNew,
-        _ => Existing::Required,
+        _ => Existing::RequiredOrServer,
     };
     let search = matches!(
         method,
         Method::ListDecisions | Method::QueryDecisions | Method::GetCalibration
     );
-    let memory = open(&args.file, existing, search)?;
+    let memory = &InFile::open(file, existing, search)?;
     let asked = Asked {
         by: None,
         agent: LOCAL_AGENT,
         at: jiff::Timestamp::now(),
     };
-    match method {
+    let answered = match method {
         Method::RecordDecision => {
-            value(decisions::record_decision(&memory, params, asked).map(|(answer, _)| answer))
+            value(decisions::record_decision(memory, params, asked).map(|(answer, _)| answer))
         }
         Method::ReviewDecision => {
-            value(decisions::review_decision(&memory, params, asked).map(|(answer, _)| answer))
+            value(decisions::review_decision(memory, params, asked).map(|(answer, _)| answer))
         }
-        Method::GetDecision => value(decisions::get_decision(&memory, params, asked)),
-        Method::ListDecisions => value(decisions::list_decisions(&memory, params, asked)),
-        Method::QueryDecisions => value(decisions::query_decisions(&memory, params, asked)),
-        Method::GetCalibration => value(decisions::get_calibration(&memory, params, asked)),
+        Method::GetDecision => value(decisions::get_decision(memory, params, asked)),
+        Method::ListDecisions => value(decisions::list_decisions(memory, params, asked)),
+        Method::QueryDecisions => value(decisions::query_decisions(memory, params, asked)),
+        Method::GetCalibration => value(decisions::get_calibration(memory, params, asked)),
         Method::AnnounceIntent
         | Method::CheckGuardrails
         | Method::GetIntent
-        | Method::ListGuardrails => Err(Failure::Input(anyhow!(
-            "{} is not about decisions",
-            method.name()
-        ))),
-    }
-}
-
-fn value(answer: Result<impl Serialize, RpcError>) -> Result<Value, Failure> {
-    let answer = answer.map_err(failure)?;
-    serde_json::to_value(answer).map_err(|error| Failure::Unavailable(error.into()))
-}
-
-fn failure(error: RpcError) -> Failure {
-    match error {
-        RpcError::InvalidParams(field) => Failure::Input(field.into()),
-        RpcError::NotFound(what) => Failure::Input(anyhow!("{what}")),
-        other => Failure::Unavailable(anyhow!("{other}")),
-    }
-}
-
-/// Whether there has to be a database already.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Existing {
-    Required,
-    OrNew,
-}
-
-/// Opens the database; `search` is whether anybody is going to search or list.
-fn open(args: &FileArgs, existing: Existing, search: bool) -> Result<SqliteMemory, Failure> {
-    let path = &args.memory;
-    if existing == Existing::Required && !path.exists() {
-        return Err(Failure::Input(anyhow!(
-            "there is no memory in {}: record a decision first, name another with --memory, or ask a \
-             server with --url",
-            path.display()
-        )));
-    }
-    if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) {
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot make {}", parent.display()))
-            .map_err(Failure::Unavailable)?;
-    }
-    // A server may keep vectors of another model there: it makes them itself.
-    let options = SqliteOptions {
-        search,
-        embed_in_background: false,
-        ..SqliteOptions::new(path)
+        | Method::ListGuardrails => {
+            let error = anyhow!("{} is not about decisions", method.name());
+            return Err(Failure::Input(error));
+        }
     };
-    SqliteMemory::open(options, Arc::new(BuiltIn::new()))
-        .map_err(|error| Failure::Unavailable(error.into()))
+    answered.map_err(|error| memory.failure(error))
+}
+
+fn value(answer: Result<impl Serialize, RpcError>) -> Result<Value, RpcError> {
+    serde_json::to_value(answer?).map_err(|error| RpcError::Internal(error.to_string()))
 }
 
 fn show_answer(

@@ -36,7 +36,7 @@ pub(super) fn reviewed(out: &mut dyn Write, answer: &Value) -> Result<()> {
     let (style, outcome) = outcome(&answer["outcome"]);
     writeln!(
         out,
-        "{style}{outcome}{style:#}  {BOLD}{}{BOLD:#}  {}",
+        "{GREEN}reviewed{GREEN:#}  {BOLD}{}{BOLD:#}  {style}{outcome}{style:#}  {}",
         text(&answer["id"]),
         text(&answer["title"])
     )
@@ -48,10 +48,10 @@ pub(super) fn decision(out: &mut dyn Write, decision: &Value) -> Result<()> {
         out,
         "{BOLD}{}{BOLD:#}  {style}{word}{style:#}\n\n{}\n",
         text(&decision["id"]),
-        lines(&decision["decision"])
+        lines(&decision["decision"], 0)
     )?;
     for (name, value) in [
-        ("context", lines(&decision["context"])),
+        ("context", lines(&decision["context"], 12)),
         ("category", text(&decision["category"])),
         ("stakes", text(&decision["stakes"])),
         ("confidence", number(&decision["confidence"])),
@@ -75,7 +75,7 @@ pub(super) fn decision(out: &mut dyn Write, decision: &Value) -> Result<()> {
         )?;
         for (name, key) in [("happened", "actualResult"), ("learned", "lessons")] {
             if review[key].is_string() {
-                writeln!(out, "{DIM}{name:>10}{DIM:#}  {}", lines(&review[key]))?;
+                writeln!(out, "{DIM}{name:>10}{DIM:#}  {}", lines(&review[key], 12))?;
             }
         }
     }
@@ -84,9 +84,12 @@ pub(super) fn decision(out: &mut dyn Write, decision: &Value) -> Result<()> {
 
 pub(super) fn list(out: &mut dyn Write, answer: &Value) -> Result<()> {
     for decision in items(&answer["decisions"]) {
-        line(out, decision)?;
+        line(out, decision, 0)?;
     }
     let shown = items(&answer["decisions"]).count();
+    if shown == 0 {
+        return writeln!(out, "no such decisions");
+    }
     write!(out, "{DIM}{shown} of {}", answer["total"])?;
     if answer["next"].is_string() {
         write!(out, "; go on with --next {}", text(&answer["next"]))?;
@@ -96,10 +99,13 @@ pub(super) fn list(out: &mut dyn Write, answer: &Value) -> Result<()> {
 
 pub(super) fn found(out: &mut dyn Write, answer: &Value) -> Result<()> {
     for decision in items(&answer["decisions"]) {
-        line(out, decision)?;
-        reasons(out, &decision["reasons"], "      why")?;
+        line(out, decision, 0)?;
+        reasons(out, &decision["reasons"], "      why      ")?;
     }
     let shown = items(&answer["decisions"]).count();
+    if shown == 0 {
+        return writeln!(out, "no such decisions");
+    }
     writeln!(
         out,
         "{DIM}{shown} of {} in {} ms{DIM:#}",
@@ -107,22 +113,31 @@ pub(super) fn found(out: &mut dyn Write, answer: &Value) -> Result<()> {
     )
 }
 
+/// Decisions like something that is about to be done.
+pub(in crate::commands) fn precedents(out: &mut dyn Write, list: &Value) -> Result<()> {
+    for decision in items(list) {
+        write!(out, "  {DIM}before{DIM:#} ")?;
+        line(out, decision, 9)?;
+    }
+    Ok(())
+}
+
 /// Confidence and what came of it, side by side.
 pub(super) fn calibration(out: &mut dyn Write, answer: &Value) -> Result<()> {
-    let count = &answer["decisions"];
     if answer["brierScore"].is_null() {
         writeln!(out, "no reviewed decision had a confidence")?;
     } else {
         writeln!(
             out,
-            "{BOLD}{}{BOLD:#}  {DIM}{count} decisions, {} sure, {} turned out well{DIM:#}\n\
+            "{BOLD}{}{BOLD:#}  {DIM}{}, {} sure, {} turned out well{DIM:#}\n\
              Brier score {BOLD}{}{BOLD:#}  {DIM}0 is perfect; always saying {} gets {}{DIM:#}\n",
             text(&answer["tendency"]),
+            count(number_of(&answer["decisions"]), "decision"),
             percent(&answer["meanConfidence"]),
             percent(&answer["successRate"]),
-            answer["brierScore"],
-            answer["successRate"],
-            answer["brierBaseline"],
+            score(&answer["brierScore"]),
+            score(&answer["successRate"]),
+            score(&answer["brierBaseline"]),
         )?;
         writeln!(
             out,
@@ -170,9 +185,12 @@ fn bucket_line(out: &mut dyn Write, bucket: &Value) -> Result<()> {
     )
 }
 
-fn line(out: &mut dyn Write, decision: &Value) -> Result<()> {
+/// A decision, and what was learned from it under it. So many columns are taken already.
+fn line(out: &mut dyn Write, decision: &Value, taken: usize) -> Result<()> {
+    let mut indent = taken;
     if let Some(distance) = decision["distance"].as_f64() {
         write!(out, "{BOLD}{distance:.2}{BOLD:#}  ")?;
+        indent += 6;
     }
     let (style, word) = outcome(&decision["outcome"]);
     writeln!(
@@ -185,7 +203,8 @@ fn line(out: &mut dyn Write, decision: &Value) -> Result<()> {
     if decision["notes"].is_string() {
         writeln!(
             out,
-            "      {DIM}learned{DIM:#}  {}",
+            "{:indent$}{DIM}learned{DIM:#}    {}",
+            "",
             text(&decision["notes"])
         )?;
     }
@@ -194,13 +213,16 @@ fn line(out: &mut dyn Write, decision: &Value) -> Result<()> {
 
 fn reasons(out: &mut dyn Write, reasons: &Value, name: &str) -> Result<()> {
     for reason in items(reasons) {
-        let strength = number(&reason["strength"]);
-        writeln!(
+        write!(
             out,
-            "{DIM}{name}{DIM:#}  {}: {} {DIM}{strength}{DIM:#}",
+            "{DIM}{name}{DIM:#}  {}: {}",
             text(&reason["type"]),
             text(&reason["text"])
         )?;
+        match reason["strength"].as_f64() {
+            Some(strength) => writeln!(out, "  {DIM}{strength}{DIM:#}")?,
+            None => writeln!(out)?,
+        }
     }
     Ok(())
 }
@@ -228,11 +250,26 @@ fn text(value: &Value) -> String {
     plain(value.as_str().unwrap_or_default())
 }
 
-/// As it was written, without what could steer a terminal.
-fn lines(value: &Value) -> String {
+/// As it was written, without what could steer a terminal; all but the first line this far in.
+fn lines(value: &Value, indent: usize) -> String {
     let text = value.as_str().unwrap_or_default();
     let lines: Vec<String> = text.lines().map(plain).collect();
-    lines.join("\n")
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
+/// How many of what.
+pub(super) fn count(number: usize, of: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {of}{s}")
+}
+
+fn number_of(value: &Value) -> usize {
+    let number = value.as_u64().unwrap_or_default();
+    number.try_into().unwrap_or(usize::MAX)
+}
+
+fn score(value: &Value) -> String {
+    format!("{:.2}", value.as_f64().unwrap_or_default())
 }
 
 fn joined(list: &Value) -> String {
