@@ -12,7 +12,18 @@ import httpx
 from a2a.client import A2ACardResolver
 
 PATHS = ["/.well-known/agent-card.json", "/.well-known/agent.json"]
-METHODS = ["cstp.announceIntent", "cstp.checkGuardrails", "cstp.listGuardrails"]
+METHODS = [
+    "cstp.announceIntent",
+    "cstp.checkGuardrails",
+    "cstp.getCalibration",
+    "cstp.getDecision",
+    "cstp.getIntent",
+    "cstp.listDecisions",
+    "cstp.listGuardrails",
+    "cstp.queryDecisions",
+    "cstp.recordDecision",
+    "cstp.reviewDecision",
+]
 
 
 def expect(what, found, wanted):

@@ -160,9 +160,10 @@ fn read(set: &str, split: &str) -> Result<(Vec<Decision>, Queries)> {
         match serde_json::from_str(&line?)? {
             Line::Doc { id, title, text } => {
                 // What has a title is a decision with its circumstances.
-                let params = match title.is_empty() {
-                    true => json!({"id": id, "decision": text}),
-                    false => json!({"id": id, "decision": title, "context": text}),
+                let params = if title.is_empty() {
+                    json!({"id": id, "decision": text})
+                } else {
+                    json!({"id": id, "decision": title, "context": text})
                 };
                 let params = params.as_object().ok_or_else(|| anyhow!("not an object"))?;
                 let now = Timestamp::UNIX_EPOCH;

@@ -64,7 +64,7 @@ pub(crate) enum Place {
 struct MemoryFlags {
     #[command(flatten)]
     file: FileArgs,
-    /// Ask this server instead, such as http://127.0.0.1:8100.
+    /// Ask this server instead, such as `http://127.0.0.1:8100`.
     #[arg(long, env = "PORTCULLIS_URL")]
     url: Option<String>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ impl FromArgMatches for MemoryArgs {
             (_, true, true) => {
                 return Err(Error::raw(
                     ErrorKind::ArgumentConflict,
-                    "--memory names a file and --url a server: give one of them\n",
+                    "--memory names a file and --url a server: give one of them",
                 ));
             }
             // A file that is typed counts more than a server that the environment names.

@@ -52,7 +52,14 @@ pub(crate) enum Command {
     /// Announce an action, and hear what speaks for and against it.
     Intent(IntentArgs),
     /// Remember decisions and what came of them, and find them again.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+                      portcullis decision record 'Deploy auth v2' --id dec-1 --confidence 0.8 --review-in 7d\n  \
+                      portcullis decision review dec-1 success --lessons 'Keep the rollback window'\n  \
+                      portcullis decision query 'roll out the login service'\n  \
+                      portcullis decision calibration"
+    )]
     Decision(DecisionCommand),
     /// Judge events, one JSON object a line.
     Eval(EvalArgs),

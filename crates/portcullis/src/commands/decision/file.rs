@@ -19,7 +19,7 @@ use crate::commands::check::LIST_HELP;
 use crate::output::Failure;
 
 /// How long to wait until all is read. A server can be asked again; a command that is, begins anew.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Whether there has to be a database already.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,13 +44,16 @@ impl InFile {
     pub(super) fn open(args: &FileArgs, existing: Existing, search: bool) -> Result<Self, Failure> {
         let path = &args.memory;
         if existing != Existing::OrNew && !path.exists() {
-            let or_server = match existing {
-                Existing::RequiredOrServer => ", or ask a server with --url",
-                Existing::OrNew | Existing::Required => "",
+            let instead = match existing {
+                Existing::RequiredOrServer => {
+                    "record a decision first, name another file with --memory, or ask a server with --url"
+                }
+                Existing::OrNew | Existing::Required => {
+                    "record a decision first, or name another file with --memory"
+                }
             };
             return Err(Failure::Input(anyhow!(
-                "there is no memory in {}: record a decision first, or name another file with \
-                 --memory{or_server}",
+                "there is no memory in {}: {instead}",
                 path.display()
             )));
         }
@@ -62,15 +65,19 @@ impl InFile {
             ..SqliteOptions::new(path)
         };
         let opened = SqliteMemory::open(options, Arc::new(BuiltIn::new()));
-        let memory = opened.map_err(|error| match error {
-            OpenError::Directory { .. }
-            | OpenError::NotDatabase { .. }
-            | OpenError::Foreign { .. }
-            | OpenError::Newer { .. } => Failure::Input(error.into()),
-            OpenError::Io { .. }
-            | OpenError::Locked { .. }
-            | OpenError::Database(_)
-            | OpenError::Thread(_) => Failure::Unavailable(error.into()),
+        let memory = opened.map_err(|error| {
+            // It says all that its source has to say.
+            let said = anyhow!("{error}");
+            match error {
+                OpenError::Directory { .. }
+                | OpenError::NotDatabase { .. }
+                | OpenError::Foreign { .. }
+                | OpenError::Newer { .. } => Failure::Input(said),
+                OpenError::Io { .. }
+                | OpenError::Locked { .. }
+                | OpenError::Database(_)
+                | OpenError::Thread(_) => Failure::Unavailable(said),
+            }
         })?;
         Ok(Self {
             memory,

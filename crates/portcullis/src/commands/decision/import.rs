@@ -103,13 +103,17 @@ impl Report {
                 files.push(path.clone());
                 continue;
             }
+            if let Err(error) = std::fs::metadata(path) {
+                self.skip(path, format!("cannot be read: {error}"));
+                continue;
+            }
             for entry in WalkBuilder::new(path)
                 .standard_filters(false)
                 .sort_by_file_path(Ord::cmp)
                 .build()
             {
                 match entry {
-                    Err(error) => self.skip(path, cannot_be_read(&error)),
+                    Err(error) => self.skip(path, error.to_string()),
                     Ok(entry) => {
                         let is = |kind: fn(&std::fs::FileType) -> bool| {
                             entry.file_type().is_some_and(|found| kind(&found))
@@ -188,7 +192,7 @@ impl Import {
         };
         for decision in memory::import(&text, format, jiff::Timestamp::now()) {
             match decision {
-                Err(reason) => self.report.skip(path, reason),
+                Err(reason) => self.report.skip(path, first_line(&reason)),
                 Ok(Imported { decision, ignored }) => {
                     for field in ignored {
                         *self.report.ignored_fields.entry(field).or_default() += 1;
@@ -219,7 +223,9 @@ impl Import {
                 Recorded::New => self.report.imported += 1,
                 Recorded::Same => self.report.already_known += 1,
                 Recorded::Taken => {
-                    let reason = format!("another decision has the id `{id}`");
+                    let reason = format!(
+                        "another decision has the id `{id}`: give this one another, or forget that one"
+                    );
                     self.report.skip(&file, reason);
                 }
             }
@@ -276,12 +282,10 @@ fn read(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not text in UTF-8".to_owned())
 }
 
-/// Without the path, which the report names anyway.
-fn cannot_be_read(error: &ignore::Error) -> String {
-    match error.io_error() {
-        Some(error) => format!("cannot be read: {error}"),
-        None => format!("cannot be read: {error}"),
-    }
+/// The first line of what a parser says; the others draw the place.
+fn first_line(error: &str) -> &str {
+    let line = error.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line)
 }
 
 /// Shown on a terminal only.

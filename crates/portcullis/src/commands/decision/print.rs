@@ -67,12 +67,15 @@ pub(super) fn decision(out: &mut dyn Write, decision: &Value) -> Result<()> {
     reasons(out, &decision["reasons"], "    reason")?;
     for review in items(&decision["reviews"]) {
         let (style, word) = outcome(&review["outcome"]);
-        writeln!(
+        write!(
             out,
-            "\n{style}{word}{style:#}  {DIM}{} {}{DIM:#}",
-            day(&review["date"]),
-            text(&review["agent"])
+            "\n{style}{word}{style:#}  {DIM}{}{DIM:#}",
+            day(&review["date"])
         )?;
+        match review["agent"].as_str() {
+            Some(agent) => writeln!(out, "  {DIM}{}{DIM:#}", plain(agent))?,
+            None => writeln!(out)?,
+        }
         for (name, key) in [("happened", "actualResult"), ("learned", "lessons")] {
             if review[key].is_string() {
                 writeln!(out, "{DIM}{name:>10}{DIM:#}  {}", lines(&review[key], 12))?;
@@ -100,7 +103,7 @@ pub(super) fn list(out: &mut dyn Write, answer: &Value) -> Result<()> {
 pub(super) fn found(out: &mut dyn Write, answer: &Value) -> Result<()> {
     for decision in items(&answer["decisions"]) {
         line(out, decision, 0)?;
-        reasons(out, &decision["reasons"], "      why      ")?;
+        reasons(out, &decision["reasons"], "                     why")?;
     }
     let shown = items(&answer["decisions"]).count();
     if shown == 0 {
@@ -131,7 +134,7 @@ pub(super) fn calibration(out: &mut dyn Write, answer: &Value) -> Result<()> {
             out,
             "{BOLD}{}{BOLD:#}  {DIM}{}, {} sure, {} turned out well{DIM:#}\n\
              Brier score {BOLD}{}{BOLD:#}  {DIM}0 is perfect; always saying {} gets {}{DIM:#}\n",
-            text(&answer["tendency"]),
+            tendency(&answer["tendency"]),
             count(number_of(&answer["decisions"]), "decision"),
             percent(&answer["meanConfidence"]),
             percent(&answer["successRate"]),
@@ -187,7 +190,7 @@ fn bucket_line(out: &mut dyn Write, bucket: &Value) -> Result<()> {
 
 /// A decision, and what was learned from it under it. So many columns are taken already.
 fn line(out: &mut dyn Write, decision: &Value, taken: usize) -> Result<()> {
-    let mut indent = taken;
+    let mut indent = taken + 11;
     if let Some(distance) = decision["distance"].as_f64() {
         write!(out, "{BOLD}{distance:.2}{BOLD:#}  ")?;
         indent += 6;
@@ -203,7 +206,7 @@ fn line(out: &mut dyn Write, decision: &Value, taken: usize) -> Result<()> {
     if decision["notes"].is_string() {
         writeln!(
             out,
-            "{:indent$}{DIM}learned{DIM:#}    {}",
+            "{:indent$}{DIM}learned{DIM:#}  {}",
             "",
             text(&decision["notes"])
         )?;
@@ -239,6 +242,13 @@ fn outcome(outcome: &Value) -> (Style, String) {
         outcome => text(outcome),
     };
     (style, word)
+}
+
+fn tendency(tendency: &Value) -> String {
+    match tendency.as_str() {
+        Some("unknown") => "too early to tell".to_owned(),
+        _ => text(tendency),
+    }
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

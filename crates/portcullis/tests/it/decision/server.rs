@@ -174,7 +174,7 @@ fn a_server_and_the_command_line_see_each_others_decisions() {
             "cstp.listDecisions",
             json!({"filters": {"outcome": ["success"]}}),
         )["total"]
-            == 5
+            == 6
     });
     assert_eq!(
         run(&["decision", "forget", "cli-1", "-m", &path], "").code(),
@@ -256,7 +256,7 @@ fn checks_and_intents_tell_what_came_of_the_like() {
         "-x",
         "hasTests=true",
         "-x",
-        "ciPassed=true",
+        "ciPassing=true",
     ];
     let check = server.ask(&[&["check"], &action[..]].concat());
     assert_eq!(check.code(), 0, "{}", check.err());
