@@ -47,7 +47,7 @@ pub struct Calibration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tendency {
-    /// There are too few reviews to tell.
+    /// There are too few reviews to tell, or chance would explain the gap.
     Unknown,
     /// Neither way.
     WellCalibrated,
@@ -163,7 +163,8 @@ impl Means {
         }
         let chance = 2.0 * (self.brier / self.count as f64).sqrt();
         match self.gap() {
-            gap if gap.abs() <= TOLERATED_GAP.max(chance) => Tendency::WellCalibrated,
+            gap if gap.abs() <= TOLERATED_GAP => Tendency::WellCalibrated,
+            gap if gap.abs() <= chance => Tendency::Unknown,
             gap if gap > 0.0 => Tendency::Overconfident,
             _ => Tendency::Underconfident,
         }
@@ -242,7 +243,10 @@ fn recommendations(whole: Option<&Means>, tendency: Tendency, buckets: &[Bucket]
         )
     }));
     if advice.is_empty() {
-        advice.push("Well calibrated: go on as you do".to_owned());
+        advice.push(match tendency {
+            Tendency::Unknown => "No clear tendency yet: review more decisions".to_owned(),
+            _ => "Well calibrated: go on as you do".to_owned(),
+        });
     }
     advice
 }
@@ -306,6 +310,8 @@ mod tests {
     fn chance_is_not_taken_for_a_tendency() {
         // 12 decisions at 0.7 of which 7 instead of 8.4 succeed.
         let calibration = Calibration::of(&repeated(0.7, 7, 5));
+        assert_eq!(calibration.tendency, Tendency::Unknown);
+        let calibration = Calibration::of(&repeated(0.7, 7, 3));
         assert_eq!(calibration.tendency, Tendency::WellCalibrated);
     }
 

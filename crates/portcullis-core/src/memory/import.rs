@@ -72,7 +72,13 @@ pub fn import(
             let lines = text.lines().enumerate();
             let lines = lines.filter(|(_, line)| !line.trim().is_empty());
             return Box::new(lines.map(move |(n, line)| {
-                let value = json(line).map_err(|error| format!("line {}: {error}", n + 1))?;
+                let value = serde_json::from_str(line);
+                // Its own place is in the line.
+                let value: Value = value.map_err(|error| {
+                    let error = error.to_string();
+                    let why = error.split(" at line ").next().unwrap_or_default();
+                    format!("line {}: {why}", n + 1)
+                })?;
                 read(&value, now).map_err(|error| format!("line {}: {error}", n + 1))
             }));
         }
@@ -133,17 +139,24 @@ fn read(value: &Value, now: Timestamp) -> Result<Imported, FieldError> {
     let reviewed_at = fields.parsed("reviewedAt", instant)?.unwrap_or(date);
     // What `outcome` and the rest say is the last of `reviews`, where there are any.
     let last = read_review(&mut fields, reviewed_at)?;
+    let reviewed = last.is_some();
     decision.reviews = reviews(&mut fields)?;
     if decision.reviews.is_empty() {
         decision.reviews.extend(last);
     }
     // It follows from the reviews.
     let _ = fields.get("status");
-    let ignored = fields.unasked();
-    Ok(Imported {
-        decision,
-        ignored: ignored.map(shown).collect(),
-    })
+    let mut ignored: Vec<String> = fields.unasked().map(shown).collect();
+    if !reviewed {
+        // Nobody knows what they are the lessons of.
+        let without_outcome = ["actualResult", "lessons"].into_iter();
+        ignored.extend(
+            without_outcome
+                .filter(|key| fields.get(key).is_some())
+                .map(str::to_owned),
+        );
+    }
+    Ok(Imported { decision, ignored })
 }
 
 /// With the names that we have for things. Where a file has both, ours counts.

@@ -85,7 +85,7 @@ impl Side {
     #[inline]
     fn allows(&self, seen: &Seen) -> bool {
         let first = self.first[usize::from(seen.apart)] & seen.first;
-        (first != 0) & (self.second & seen.second != 0)
+        first != 0 && self.second & seen.second != 0
     }
 
     fn or(self, other: Self) -> Self {
