@@ -31,6 +31,14 @@ pub(super) struct Code<'a> {
 }
 
 impl Codes {
+    /// None yet, with room for so many.
+    pub(super) fn with_room(count: usize, dimension: usize) -> Self {
+        Self {
+            codes: Vec::with_capacity(count * dimension),
+            scales: Vec::with_capacity(count),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.scales.len()
     }

@@ -151,6 +151,9 @@ impl Words {
 
     /// The share of the words that each of these slots has, by whichever way is shorter.
     pub(super) fn shares(&self, slots: &[u32], wanted: &Wanted<'_>) -> Vec<f32> {
+        if wanted.terms.is_empty() {
+            return vec![0.0; slots.len()];
+        }
         let listed: usize = wanted.terms.iter().map(|term| term.list.len()).sum();
         if listed + self.lengths.len() / 4 > slots.len() * DOCUMENT_COST {
             let mut shares = Vec::with_capacity(slots.len());
