@@ -79,9 +79,11 @@ fn other_runs_strikes_make_no_difference() {
 #[test]
 fn an_ordinary_sentence_costs_no_allocation_with_all_detectors() {
     let gateway = Gateway::builder(default_pack()).build();
+    let call = args(json!({"query": "trains to Berlin", "limit": 20, "columns": ["time"]}));
     for event in [
         Event::llm_before("r", "The train to Berlin leaves at noon."),
         Event::llm_stream_chunk("r", " the train"),
+        Event::tool_call_start("r", "trains", call),
         Event::tool_call_result("r", "trains", "The train to Berlin leaves at noon."),
     ] {
         let mut context = Context::new("r");
