@@ -120,8 +120,8 @@ class Server:
         return code
 
 
-def portcullis(name, folder, durability, guardrails=None):
-    """Our server, with nothing that would hold it back: no rate limits, no log lines."""
+def portcullis(name, folder, durability, guardrails=None, memory=None):
+    """Our server, with nothing that would hold it back: no rate limits, no log lines. `memory` is a database."""
     port = free_port()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="serve-", dir=folder))
     config = {
@@ -130,6 +130,7 @@ def portcullis(name, folder, durability, guardrails=None):
         "auth": {"tokens": [{"agent": "emerson", "token": "${BENCH_TOKEN}"}]},
         "rate_limits": {"enabled": False},
         "evidence": {"directory": str(folder / "evidence"), "durability": durability},
+        "memory": {"path": str(memory or folder / "memory.db")},
     }
     if guardrails:
         config["policy"] = {"guardrails": str(guardrails)}
@@ -415,4 +416,5 @@ def main():
         args.run(args, folder)
 
 
-main()
+if __name__ == "__main__":
+    main()
