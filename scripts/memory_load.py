@@ -437,46 +437,38 @@ def vectors(memory):
 
 
 class Chroma:
-    """HNSW as `chroma run` serves it, asked by plain HTTP for ids and distances alone."""
+    """HNSW in ChromaDB: as `chroma run` serves it, asked by plain HTTP, or in this process. Ids and distances alone."""
 
     efs = (10, 20, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960)
 
-    def __init__(self, name, folder, client):
-        self.name, self.client = name, client
-        self.folder = folder
+    def __init__(self, folder, served):
+        self.name = "ChromaDB, its server over HTTP" if served else "ChromaDB, in this process"
+        self.folder, self.served, self.process, self.collection = folder, served, None, None
+        self.open()
 
-    @classmethod
-    def served(cls, folder):
-        import chromadb
-
-        port = load.free_port()
-        program = str(pathlib.Path(sys.executable).parent / "chroma")
-        command = [program, "run", "--host", "127.0.0.1", "--port", str(port), "--path", str(folder / "chroma")]
-        log = open(folder / "chroma.log", "wb")
-        environment = {**os.environ, "ANONYMIZED_TELEMETRY": "False"}
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder)
-        for _ in range(600):
-            with contextlib.suppress(Exception):
-                client = chromadb.HttpClient("127.0.0.1", port, settings=chromadb.Settings(anonymized_telemetry=False))
-                client.heartbeat()
-                break
-            time.sleep(0.1)
-        else:
-            process.kill()
-            sys.exit("chroma does not answer")
-        self = cls("ChromaDB, its server over HTTP", folder, client)
-        self.process, self.port = process, port
-        self.connection = Connection(port)
-        return self
-
-    @classmethod
-    def inside(cls, folder):
+    def open(self):
         import chromadb
 
         settings = chromadb.Settings(anonymized_telemetry=False)
-        self = cls("ChromaDB, in its process", folder, chromadb.PersistentClient(str(folder / "chroma-inside"), settings))
-        self.process = None
-        return self
+        if not self.served:
+            self.client = chromadb.PersistentClient(str(self.folder / "chroma-inside"), settings)
+            return
+        self.port = load.free_port()
+        program = str(pathlib.Path(sys.executable).parent / "chroma")
+        command = [program, "run", "--host", "127.0.0.1", "--port", str(self.port), "--path", str(self.folder / "chroma")]
+        with open(self.folder / "chroma.log", "ab") as log:
+            environment = {**os.environ, "ANONYMIZED_TELEMETRY": "False"}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
+        for _ in range(600):
+            with contextlib.suppress(Exception):
+                self.client = chromadb.HttpClient("127.0.0.1", self.port, settings=settings)
+                self.client.heartbeat()
+                break
+            time.sleep(0.1)
+        else:
+            self.stop()
+            sys.exit("chroma does not answer")
+        self.connection = Connection(self.port)
 
     def fill(self, count, found):
         self.collection = self.client.create_collection(
@@ -487,32 +479,46 @@ class Chroma:
             self.collection.add(ids=[str(start + n) for n in range(len(part))], embeddings=part)
 
     def prepare(self, ef, queries):
+        # An index that is open keeps the search it was opened with.
+        name = self.collection.name
         self.collection.modify(configuration={"hnsw": {"ef_search": ef}})
-        if self.process:
-            self.path = f"/api/v2/tenants/default_tenant/databases/default_database/collections/{self.collection.id}/query"
+        self.stop()
+        self.open()
+        self.collection = self.client.get_collection(name, embedding_function=None)
+        if self.served:
+            path = f"/api/v2/tenants/default_tenant/databases/default_database/collections/{self.collection.id}/query"
             asked = [{"query_embeddings": [q.tolist()], "n_results": NEAREST, "include": ["distances"]} for q in queries]
-            self.asked = [post(self.path, body) for body in asked]
+            self.asked = [post(path, body) for body in asked]
         else:
             self.asked = [q.tolist() for q in queries]
 
     def query(self, number):
-        if self.process:
-            body, took = self.connection.call(self.asked[number])
-            return body, took
+        if self.served:
+            return self.connection.call(self.asked[number])
         started = time.perf_counter()
         answer = self.collection.query(query_embeddings=[self.asked[number]], n_results=NEAREST, include=["distances"])
         return answer, (time.perf_counter() - started) * 1000
 
     def rows(self, answer):
-        if self.process:
-            answer = json.loads(answer)
+        answer = json.loads(answer) if self.served else answer
         return [int(id) for id in answer["ids"][0]]
 
     def stop(self):
-        if self.process:
-            self.connection.close()
+        if not self.served:
+            from chromadb.api.shared_system_client import SharedSystemClient
+
+            self.client = self.collection = None
+            SharedSystemClient.clear_system_cache()
+        elif self.process:
+            with contextlib.suppress(AttributeError):
+                self.connection.close()
             self.process.terminate()
-            self.process.wait(timeout=30)
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
 
 
 class Pgvector:
@@ -660,6 +666,7 @@ def tune(peer, all, queries, nearest):
 
 
 def peers(args, folder):
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # As everybody else: one query, one core.
     import chromadb
     import numpy
 
@@ -668,7 +675,7 @@ def peers(args, folder):
     asked_memory, _ = take_in(({"id": f"q-{n:05}", "decision": text} for n, text in enumerate(texts)), folder, "asked")
     queries = vectors(asked_memory)
     with contextlib.ExitStack() as stack:
-        served, inside, postgres = Chroma.served(folder), Chroma.inside(folder), Pgvector(folder)
+        served, inside, postgres = Chroma(folder, True), Chroma(folder, False), Pgvector(folder)
         for peer in (served, inside, postgres):
             stack.callback(peer.stop)
         print(f"ChromaDB {chromadb.__version__}, {postgres.version}, SQLite {sqlite3.sqlite_version}\n")
