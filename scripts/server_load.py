@@ -8,6 +8,7 @@ loopback interface, and every wait has an end.
 """
 
 import argparse
+import atexit
 import contextlib
 import http.client
 import json
@@ -80,6 +81,7 @@ class Server:
         self.process = subprocess.Popen(
             command, env={**os.environ, **(environment or {})}, stdout=self.log, stderr=self.log
         )
+        atexit.register(self.process.kill)  # Does nothing to one that has stopped.
         self.first_answer_ms = self.wait(started) * 1000
 
     def wait(self, started):
