@@ -22,7 +22,6 @@ import shutil
 import signal
 import socket
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -234,6 +233,11 @@ def timed(server, requests, method):
     return found
 
 
+def alone(syncs):
+    """Far apart, they say that the processor was busy elsewhere, not that the disk is slow."""
+    return f"{at(syncs, 0.1):.2f}, {at(syncs, 0.5):.2f} ms"
+
+
 def quietest(runs):
     return min(runs, key=lambda run: run["p50"])
 
@@ -326,7 +330,7 @@ def small(args, folder):
             syncs = load.fsync_ms(folder)
             requests = [intent(n, text) for n, text in enumerate(asked[: WARM_UP + QUERIES])]
             run = timed(servers[10000], requests, "announceIntent")
-            run["fsync"] = statistics.median(syncs + load.fsync_ms(folder))
+            run["fsync"] = alone(syncs + load.fsync_ms(folder))
             runs.setdefault("intent", []).append(run)
         # Last, for it adds decisions.
         writes = {1: [], 16: []}
@@ -341,7 +345,7 @@ def small(args, folder):
                 before = processor_ms(servers[10000])
                 run = load.wrk(servers[10000].port, calls, folder, args.seconds, connections)
                 run["processor"] = (processor_ms(servers[10000]) - before) / max(1, run["requests"])
-                run["fsync"] = statistics.median(syncs + load.fsync_ms(folder))
+                run["fsync"] = alone(syncs + load.fsync_ms(folder))
                 if run["broken"] or run["refused"]:
                     sys.exit(f"{connections} writers: {run}")
                 all.append(run)
@@ -365,20 +369,21 @@ def small(args, folder):
             row(f"`queryDecisions`, {name}", f"{count:,}", goals[count], *times(quietest(runs[count, name])))
     run = quietest(runs["intent"])
     row("`announceIntent`, durable", "10,000", "3 ms", *times(run))
-    print(f"\nA bare append and fsync beside the intents: {run['fsync']:.2f} ms.")
-    head("`recordDecision`, durable", "goal", "records/s", "p50", "p99", "processor time", "bare append and fsync")
+    print(f"\nA bare append and fsync beside the intents, quickest tenth and median: {run['fsync']}.")
+    head("`recordDecision`, durable", "goal", "records/s", "every round", "p50", "p99", "processor time", "bare append and fsync, quickest tenth and median")
     for connections, all in writes.items():
         run = max(all, key=lambda run: run["per_second"])
         row(
             f"{connections} connections",
             "1,000/s" if connections == 16 else "–",
             f"{run['per_second']:,.0f}",
+            ", ".join(f"{it['per_second']:,.0f}" for it in all),
             ms(run["p50_us"] / 1000),
             ms(run["p99_us"] / 1000),
             ms(run["processor"]),
-            ms(run["fsync"]),
+            run["fsync"],
         )
-    head("start", "first answer", "every decision can be found", "import before")
+    head("start", "first `checkGuardrails`", "every decision can be found", "import before")
     for count, all in starts.items():
         first, whole = (sorted(of)[len(of) // 2] for of in zip(*all))
         row(f"{count:,} decisions", ms(first), ms(whole), f"{count / memories[count][1]:,.0f}/s")
@@ -418,7 +423,6 @@ def large(args, folder):
         server.stop()
     head(f"{args.rows:,} decisions", "goal", "measured")
     row("import", "–", rate)
-    row("first answer", "–", ms(server.first_answer_ms))
     row("every decision can be found", "–", f"{whole:.1f} s ({loading / 1000:.1f} s of processor time)")
     row("nothing more to do in the background", "–", f"{quiet:.0f} s later ({forming / 1000:.1f} s)")
     row("resident, loaded", "1.2 GB", f"{first['VmRSS'] / 953.7:.2f} GB")
@@ -449,7 +453,7 @@ def vectors(memory):
 class Chroma:
     """HNSW in ChromaDB: as `chroma run` serves it, asked by plain HTTP, or in this process. Ids and distances alone."""
 
-    efs = (10, 20, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960)
+    efs = (80, 120, 160, 240, 320, 480, 640, 960)
 
     def __init__(self, folder, served):
         self.name = "ChromaDB, its server over HTTP" if served else "ChromaDB, in this process"
@@ -666,10 +670,12 @@ def recall(peer, all, queries, nearest):
 
 
 def tune(peer, all, queries, nearest):
-    """The least search that finds enough."""
+    """The least search that finds enough; a part of the queries says when to look at all of them."""
     for ef in peer.efs:
         peer.prepare(ef, queries)
-        reached = recall(peer, all, queries, nearest)
+        reached = recall(peer, all, queries, nearest[:200])
+        if reached >= RECALL - 0.004:
+            reached = recall(peer, all, queries, nearest)
         say(f"{peer.name}: ef {ef}, recall {reached:.4f}")
         if reached >= RECALL:
             break
