@@ -157,6 +157,8 @@ async fn dispatch(
             Answer::Decision(app.recall(caller, params, decisions::get_decision).await?)
         }
         Method::GetIntent => {
+            // It is kept without secrets.
+            let params = &*app.without_secrets(params).await?;
             Answer::Revisions(app.recall(caller, params, decisions::get_intent).await?)
         }
         Method::ListDecisions => Answer::Decisions(
@@ -222,7 +224,8 @@ async fn check_guardrails(
         .authenticated_as(caller.agent.as_str());
     let guardrails = app.guardrails.load_full();
     if guardrails.want_precedents(&action) {
-        let precedents = app.precedents(&action, None).await?;
+        let precedents = app.precedents(&action, None).await;
+        let precedents = or_refuse(app, caller, "guardrail_check", &action, precedents).await?;
         action = action.with_precedents(precedents);
     }
     let verdict = judge(&guardrails, &action)?;
@@ -310,14 +313,18 @@ async fn announce_intent(
     };
     let mut intent = read(params)?;
     let guardrails = app.guardrails.load_full();
-    let searching = app.precedents(&intent.action, intent.context.as_deref());
-    let (precedents, verdict) = if guardrails.want_precedents(&intent.action) {
+    let action = intent.action.clone();
+    let searching = async {
+        let found = app.precedents(&action, intent.context.as_deref()).await;
+        or_refuse(app, caller, "intent", &action, found).await
+    };
+    let (precedents, verdict) = if guardrails.want_precedents(&action) {
         let precedents = searching.await?;
         intent.action = intent.action.with_precedents(precedents.clone());
         (precedents, judge(&guardrails, &intent.action)?)
     } else {
         // The search has a thread of its own.
-        let judging = async { judge(&guardrails, &intent.action) };
+        let judging = async { judge(&guardrails, &action) };
         try_join(searching, judging).await?
     };
     let received_at = instant();
@@ -337,10 +344,12 @@ async fn announce_intent(
     app.metrics.checked(&verdict);
     tell(caller, &verdict);
     let kept = app.without_secrets(params).await?;
+    let mut kept_as = correlation_id.clone();
     if let Cow::Owned(params) = &kept {
         intent = read(params)?;
+        kept_as = intent.correlation_id.take().unwrap_or(kept_as);
     }
-    let announced = AnnouncedIntent::new(&intent, correlation_id.clone(), &verdict, received_at);
+    let announced = AnnouncedIntent::new(&intent, kept_as, &verdict, received_at);
     let keeping = app.keep_intent(announced.clone());
     let (revision, ()) = try_join(keeping, record(app, &entry)).await?;
     notify(app, caller, announced, revision, &verdict).await;
@@ -352,6 +361,23 @@ async fn announce_intent(
         received_at.to_string(),
         agent,
     ))
+}
+
+/// What was found, or a record that nothing could be looked up, and so nothing was allowed.
+async fn or_refuse(
+    app: &App,
+    caller: Caller<'_>,
+    event: &str,
+    action: &ProposedAction,
+    found: Result<Precedents, RpcError>,
+) -> Result<Precedents, RpcError> {
+    let Err(error) = found else { return found };
+    let mut entry = begin_entry(event, &now(), caller);
+    entry.told("action", action.description());
+    entry.made("allowed", false);
+    entry.told("error", error.to_string());
+    record(app, &entry).await?;
+    Err(error)
 }
 
 /// Tells those who want to hear of intents. Nobody waits for them.

@@ -323,6 +323,10 @@ fn query_failed(error: MemoryError) -> RpcError {
 fn not_kept(error: MemoryError) -> RpcError {
     match error {
         MemoryError::NotFound { .. } => RpcError::NotFound(error.to_string()),
+        MemoryError::TooManyReviews { .. } => RpcError::InvalidParams(FieldError {
+            field: "id".to_owned(),
+            error: error.to_string(),
+        }),
         _ => {
             tracing::error!(%error, "the memory does not keep it");
             RpcError::Internal(told(&error))

@@ -17,6 +17,9 @@ pub const MAX_ID_CHARS: usize = 128;
 /// The most reasons and the most tags that a decision has.
 pub const MAX_ITEMS: usize = 32;
 
+/// The most reviews that a decision has: each is read again with every other.
+pub const MAX_REVIEWS: usize = 64;
+
 /// The longest text of a reason, in bytes.
 const MAX_REASON_BYTES: usize = 4 << 10;
 

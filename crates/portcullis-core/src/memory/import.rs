@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::decision::{Decision, Review, read_review};
+use super::decision::{Decision, MAX_REVIEWS, Review, read_review};
 use super::search::instant;
 use crate::canonical;
 use crate::fields::{FieldError, Fields, kind, shown};
@@ -182,6 +182,7 @@ fn agent(fields: &mut Fields<'_>) -> Result<Option<String>, FieldError> {
 
 fn reviews(fields: &mut Fields<'_>) -> Result<Vec<Review>, FieldError> {
     let items = fields.list("reviews")?;
+    fields.not_over("reviews", items.len(), MAX_REVIEWS)?;
     let read = |(n, item): (usize, &Value)| {
         let path = format!("{}[{n}]", fields.path("reviews"));
         let Value::Object(members) = item else {

@@ -17,7 +17,7 @@ mod search;
 
 pub use calibration::{Bucket, Calibration, Tendency};
 pub use decision::{
-    Decision, MAX_ID_CHARS, MAX_ITEMS, Outcome, Reason, Review, ReviewRequest, Status,
+    Decision, MAX_ID_CHARS, MAX_ITEMS, MAX_REVIEWS, Outcome, Reason, Review, ReviewRequest, Status,
     id_from_params,
 };
 pub use embed::{EmbedError, Embedder};

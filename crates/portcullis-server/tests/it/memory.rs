@@ -1,5 +1,7 @@
 //! Decisions over HTTP: recorded, reviewed, found again, and asked before the next action.
 
+use portcullis_models::HttpSettings;
+use portcullis_server::config::EmbedderSettings;
 use serde_json::{Value, json};
 
 use crate::harness::Running;
@@ -415,4 +417,69 @@ async fn a_damaged_database_is_named_when_the_server_starts() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("memory.db"), "{error}");
+}
+
+/// Nothing is allowed when nobody can say what came of the like; that it was asked is recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_embedding_service_allows_nothing_and_loses_nothing() {
+    let server = Running::with(|settings| {
+        let mut service = HttpSettings::new("http://127.0.0.1:1/v1", "gone");
+        service.dimension = Some(8);
+        settings.memory.embedder = EmbedderSettings::Http(Box::new(service));
+    })
+    .await;
+    let params = json!({"id": "d", "decision": "Deploy the shop"});
+    server.call("cstp.recordDecision", &params).await;
+    let kept = server.call("cstp.getDecision", &params_of("d")).await;
+    assert_eq!(kept["decision"], "Deploy the shop");
+    for (method, params) in [
+        ("cstp.queryDecisions", json!({"query": "shop"})),
+        ("cstp.announceIntent", json!({"intent": "Deploy the shop"})),
+    ] {
+        let answer = server.call_any(method, &params).await;
+        assert_eq!(answer["error"]["code"], -32003, "{method}: {answer}");
+    }
+    let entries = server.evidence();
+    let last = entries.last().unwrap();
+    assert_eq!(
+        (&last["event"], &last["allowed"]),
+        (&json!("intent"), &json!(false))
+    );
+    assert_eq!(last["action"], "Deploy the shop");
+}
+
+fn params_of(id: &str) -> Value {
+    json!({"id": id})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_as_a_correlation_id_is_not_kept_and_still_found() {
+    let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let server = Running::start().await;
+    let params = json!({"intent": "Deploy", "correlationId": secret});
+    let answer = server.call("cstp.announceIntent", &params).await;
+    assert_eq!(answer["correlationId"], secret);
+    let kept = server
+        .call("cstp.getIntent", &json!({"correlationId": secret}))
+        .await;
+    assert_eq!(kept["revisions"].as_array().unwrap().len(), 1);
+    assert!(!kept.to_string().contains(secret), "{kept}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_have_an_end() {
+    let server = Running::with(|settings| settings.rate_limits.enabled = false).await;
+    server
+        .call(
+            "cstp.recordDecision",
+            &json!({"id": "d", "decision": "Try"}),
+        )
+        .await;
+    let params = json!({"id": "d", "outcome": "partial"});
+    for _ in 0..64 {
+        server.call("cstp.reviewDecision", &params).await;
+    }
+    let refused = server.call_any("cstp.reviewDecision", &params).await;
+    assert_eq!(refused["error"]["code"], -32602);
+    assert_eq!(refused["error"]["data"]["field"], "id");
 }

@@ -12,7 +12,8 @@ pub use index::bench::Bench;
 use std::time::Duration;
 
 use portcullis_core::memory::{
-    AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, Outcome, Query, Review,
+    AnnouncedIntent, Decision, EmbedError, Filters, ListRequest, MAX_REVIEWS, Outcome, Query,
+    Review,
 };
 
 pub use index::By;
@@ -51,7 +52,7 @@ pub trait Memory: Send + Sync {
     /// Keeps an intent, and says how often it has been announced now, this time included.
     fn announce(&self, intent: AnnouncedIntent) -> Result<u64, MemoryError>;
 
-    /// All that was announced under this id, the first first.
+    /// What was announced under this id, the first first: the last hundred revisions.
     fn intent(&self, correlation_id: &str) -> Result<Vec<AnnouncedIntent>, MemoryError>;
 
     /// How things stand.
@@ -124,6 +125,12 @@ pub enum MemoryError {
     #[error("there is no decision `{id}`")]
     NotFound {
         /// The id that was asked for.
+        id: String,
+    },
+    /// The decision has been reviewed often enough.
+    #[error("decision `{id}` has {MAX_REVIEWS} reviews, the most there can be")]
+    TooManyReviews {
+        /// Which.
         id: String,
     },
     /// The query has no vector.

@@ -173,7 +173,9 @@ pub(super) const LIST_HELP: &str = "`portcullis decision list` shows what there 
 
 fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     let action = ProposedAction::from_params(object(params)?).map_err(wrong_field)?;
-    let verdict = load(args.guardrails.as_deref())?.0.check(&action);
+    let (guardrails, _) = load(args.guardrails.as_deref())?;
+    warn_of_history(&guardrails, &action);
+    let verdict = guardrails.check(&action);
     let answer = CheckAnswer::new(
         verdict,
         Precedents::default(),
@@ -181,6 +183,16 @@ fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
         LOCAL_AGENT.to_owned(),
     );
     serde_json::to_value(answer).map_err(|error| Failure::Input(error.into()))
+}
+
+/// Says so where a guardrail asks for history, and there is none here.
+pub(super) fn warn_of_history(guardrails: &Guardrails, action: &ProposedAction) {
+    if guardrails.want_precedents(action) {
+        anstream::eprintln!(
+            "{YELLOW}warning:{YELLOW:#} a guardrail asks what came of similar decisions, and --local has no \
+             memory: judged as if there were none"
+        );
+    }
 }
 
 /// Who answers when nobody is asked.

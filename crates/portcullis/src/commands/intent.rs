@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::check::{
     LOCAL_AGENT, action, call, load, now, object, print_violations, read_params, verdict,
-    wrong_field,
+    warn_of_history, wrong_field,
 };
 use super::decision::print_precedents;
 use crate::cli::{ConnectArgs, Format, IntentArgs, LocalArgs};
@@ -47,7 +47,9 @@ pub(crate) fn run(args: &IntentArgs) -> Result<Answer, Failure> {
 
 fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
     let intent = ProposedAction::from_intent(object(params)?).map_err(wrong_field)?;
-    let verdict = load(args.guardrails.as_deref())?.0.check(&intent.action);
+    let (guardrails, _) = load(args.guardrails.as_deref())?;
+    warn_of_history(&guardrails, &intent.action);
+    let verdict = guardrails.check(&intent.action);
     let agent = LOCAL_AGENT.to_owned();
     let id = intent.correlation_id.unwrap_or_else(new_correlation_id);
     let answer = IntentAnswer::new(verdict, Precedents::default(), (id, 1), now(), agent);

@@ -23,7 +23,7 @@ mod words;
 mod tests;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
 use portcullis_core::memory::{Decision, Filters, Outcome};
 
@@ -46,6 +46,8 @@ pub(crate) struct Index {
     limits: Limits,
     slots: BTreeMap<i64, u32>,
     free: Vec<u32>,
+    /// The slots that came without a vector. One without any meaning is one all the same.
+    lacking: HashSet<u32>,
     columns: Columns,
     words: Words,
     vectors: Vectors,
@@ -97,6 +99,7 @@ impl Index {
             limits,
             slots: BTreeMap::new(),
             free: Vec::new(),
+            lacking: HashSet::new(),
             columns: Columns::default(),
             words: Words::default(),
             vectors: Vectors::new(dimension),
@@ -110,7 +113,7 @@ impl Index {
 
     /// How many of them have no vector.
     pub(crate) fn unembedded(&self) -> usize {
-        self.len() - self.vectors.len()
+        self.lacking.len()
     }
 
     /// Puts a decision in, or in the place of what had its row. A vector that is all zeros or not of the
@@ -126,8 +129,11 @@ impl Index {
         self.slots.insert(row, slot);
         self.columns.put(slot, row, decision);
         self.words.put(slot, decision);
-        if let Some(vector) = vector {
-            self.vectors.put(slot, vector);
+        match vector {
+            Some(vector) => self.vectors.put(slot, vector),
+            None => {
+                self.lacking.insert(slot);
+            }
         }
     }
 
@@ -137,6 +143,7 @@ impl Index {
             self.columns.remove(slot);
             self.words.remove(slot);
             self.vectors.remove(slot);
+            self.lacking.remove(&slot);
             self.free.push(slot);
         }
     }

@@ -142,10 +142,6 @@ impl Vectors {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
     pub(super) fn is_approximate(&self) -> bool {
         self.regions.iter().any(|region| !region.is_field())
     }

@@ -388,7 +388,7 @@ proptest! {
     fn counts_and_track_records_are_those_of_the_rows(steps in steps(), filters in filters()) {
         let (index, model) = build(SMALL, steps);
         prop_assert_eq!(index.len(), model.0.len());
-        let embedded = model.0.values().filter(|(_, vector)| vector.as_deref().and_then(rounded).is_some());
+        let embedded = model.0.values().filter(|(_, vector)| vector.is_some());
         prop_assert_eq!(index.unembedded(), model.0.len() - embedded.count());
         let sorted = |mut record: Vec<(f64, Outcome)>| {
             record.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.as_str().cmp(other.1.as_str())));

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use portcullis_core::memory::{AnnouncedIntent, Decision, Review};
+use portcullis_core::memory::{AnnouncedIntent, Decision, MAX_REVIEWS, Review};
 use rusqlite::{Transaction, params};
 
 use super::vectors::Codes;
@@ -81,6 +81,10 @@ impl<'t> Batch<'t> {
     pub(super) fn review(&mut self, id: &str, review: &Review) -> Result<Decision, Failure> {
         let not_found = || Failure::Refused(MemoryError::NotFound { id: id.to_owned() });
         let row = rows::find(self.transaction, id)?.ok_or_else(not_found)?;
+        if rows::reviews(self.transaction, row)?.len() >= MAX_REVIEWS {
+            let id = id.to_owned();
+            return Err(Failure::Refused(MemoryError::TooManyReviews { id }));
+        }
         rows::add_review(self.transaction, row, review)?;
         self.touch(row)?;
         rows::get(self.transaction, row)?.ok_or_else(not_found)

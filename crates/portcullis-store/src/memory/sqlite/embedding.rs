@@ -127,7 +127,8 @@ impl Background {
             *lock(&self.shared.trouble) = Some(error.to_string());
             let backoff = self.backoff;
             self.backoff = (backoff * 2).min(BACKOFF[1]);
-            if !self.shared.background.rest(backoff) {
+            // Searching goes on meanwhile, and may as well be fast.
+            if !self.improve_index() || !self.shared.background.rest(backoff) {
                 return false;
             }
         }

@@ -188,7 +188,8 @@ pub(super) fn intents(
     let mut intents = connection.prepare_cached(
         "SELECT correlation_id, received_at, allowed, stakes, confidence, category, agent,
              violations, intent, context, metadata
-         FROM intent WHERE correlation_id = ?1 ORDER BY revision",
+         FROM (SELECT * FROM intent WHERE correlation_id = ?1 ORDER BY revision DESC LIMIT 100)
+         ORDER BY revision",
     )?;
     let intents = intents.query_map([correlation_id], |row| {
         Ok(AnnouncedIntent {
