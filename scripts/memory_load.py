@@ -453,7 +453,7 @@ def vectors(memory):
 class Chroma:
     """HNSW in ChromaDB: as `chroma run` serves it, asked by plain HTTP, or in this process. Ids and distances alone."""
 
-    efs = (80, 120, 160, 240, 320, 480, 640, 960)
+    efs = (80, 120, 160, 320, 480, 640, 960)
 
     def __init__(self, folder, served):
         self.name = "ChromaDB, its server over HTTP" if served else "ChromaDB, in this process"
@@ -725,8 +725,8 @@ def peers(args, folder):
                     # In turn, so that a noisy second hits all of them.
                     for start in range(0, len(texts), 20):
                         for peer in all_peers:
-                            if peer is words and start % 100:
-                                continue
+                            if peer is words and start % (count // 100):
+                                continue  # Slow enough to be known by fewer.
                             taken[peer.name] += [peer.query(n)[1] for n in range(start, start + 20)]
                     rounds.append(taken)
             best = min(rounds[1:], key=lambda taken: sum(at(of, 0.5) for of in taken.values()))
