@@ -160,6 +160,11 @@ impl Admitted<'_> {
         self.count
     }
 
+    /// Whether they are all that there are.
+    pub(super) fn is_all(&self) -> bool {
+        matches!(self.bits, Cow::Borrowed(_))
+    }
+
     /// Whether this one is among them.
     pub(super) fn has(&self, slot: u32) -> bool {
         let word = self.bits.get(slot as usize / WORD);

@@ -412,6 +412,13 @@ impl Cell {
         best: &mut Best,
         cosines: &mut Vec<f32>,
     ) -> usize {
+        if admitted.is_all() {
+            probe.cosines(self.codes.iter(), cosines);
+            for (slot, cosine) in self.slots.iter().zip(&*cosines) {
+                best.put(*slot, *cosine);
+            }
+            return self.slots.len();
+        }
         let slots = self.slots.iter().enumerate();
         let admitted: Vec<(usize, u32)> = slots
             .filter(|(_, slot)| admitted.has(**slot))
