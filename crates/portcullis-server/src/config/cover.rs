@@ -32,13 +32,24 @@ const KEYS: &[&str] = &[
 /// them: who knows one may post to it, and some have a key in them.
 const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb", "emb", "api"];
 
-/// The text with everything covered from a key like `auth` or `secret` up to the next key at the margin,
-/// character by character, so that places stay true. Keys and the names of variables stay.
+/// Where covering ends: anything else at the margin may be what is left of a key.
+const SECTIONS: &[&str] = &[
+    "server:",
+    "agent:",
+    "policy:",
+    "rate_limits:",
+    "evidence:",
+    "memory:",
+    "telemetry:",
+];
+
+/// The text with everything covered from a key like `auth` or `secret` up to the next section, character by
+/// character, so that places stay true. Keys and the names of variables stay.
 pub(super) fn cover(text: &str) -> String {
     let mut covered = String::with_capacity(text.len());
     let mut covering = false;
     for line in text.split_inclusive(['\n', '\r']) {
-        covering &= !line.starts_with(|c: char| c.is_ascii_alphabetic());
+        covering &= !SECTIONS.iter().any(|section| line.starts_with(section));
         let from = if covering { Some(0) } else { opening(line) };
         let (legible, secret) = line.split_at(from.unwrap_or(line.len()));
         covered.push_str(legible);
