@@ -188,16 +188,19 @@ fn a_server_and_the_command_line_see_each_others_decisions() {
     let done = server.ask(&["decision", "record", "Elsewhere", "-m", other]);
     assert_eq!(done.code(), 0, "{}", done.err());
     assert!(std::path::Path::new(other).exists());
-    let done = run_with(
-        &["decision", "list", "--url", &server.url, "--format", "json"],
-        "",
-        |command| {
-            command
-                .env("PORTCULLIS_TOKEN", TOKEN)
-                .env("PORTCULLIS_MEMORY", other);
-        },
-    );
-    assert_eq!(done.lines()[0]["total"], 13, "{}", done.err());
+    // The server hears of what was forgotten in its file a moment later.
+    soon(|| {
+        let done = run_with(
+            &["decision", "list", "--url", &server.url, "--format", "json"],
+            "",
+            |command| {
+                command
+                    .env("PORTCULLIS_TOKEN", TOKEN)
+                    .env("PORTCULLIS_MEMORY", other);
+            },
+        );
+        done.lines()[0]["total"] == 13
+    });
     assert_eq!(server.terminate().0.code(), Some(0));
     let folder = evidence(&files.path().join("data"));
     assert_eq!(
