@@ -284,6 +284,15 @@ fn files_are_for_their_owner_alone() {
     assert!(!path.with_extension("db-wal").exists());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_nobody_can_write_to_is_named() {
+    // Not even root makes files there.
+    let error = refused(SqliteOptions::new("/proc/memory.db"));
+    assert!(matches!(error, OpenError::Io { .. }), "{error:?}");
+    assert!(error.to_string().contains("/proc/memory.db"), "{error}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_folder_that_cannot_be_written_to_is_named() {
