@@ -352,7 +352,7 @@ async fn announce_intent(
     let announced = AnnouncedIntent::new(&intent, kept_as, &verdict, received_at);
     let keeping = app.keep_intent(announced.clone());
     let (revision, ()) = try_join(keeping, record(app, &entry)).await?;
-    notify(app, caller, announced, revision, &verdict).await;
+    notify(app, caller, announced, revision, &verdict);
     let agent = app.settings.agent.name.clone();
     Ok(IntentAnswer::new(
         verdict,
@@ -381,7 +381,7 @@ async fn or_refuse(
 }
 
 /// Tells those who want to hear of intents. Nobody waits for them.
-async fn notify(
+fn notify(
     app: &App,
     caller: Caller<'_>,
     intent: AnnouncedIntent,
@@ -391,17 +391,12 @@ async fn notify(
     if app.callbacks.is_empty() {
         return;
     }
-    // It has just been used for the record.
-    let Ok(redactor) = app.redactor().await else {
-        return;
-    };
     let warnings = verdict.warnings.iter();
     app.callbacks.notify(Notice {
         intent,
         revision,
         warnings: warnings.map(|one| one.guardrail_id.clone()).collect(),
         relayed: caller.relayed,
-        redactor: Arc::clone(redactor),
     });
 }
 

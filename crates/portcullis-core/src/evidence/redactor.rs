@@ -1,6 +1,7 @@
 //! Takes secrets out of what is about to be written down.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -73,11 +74,16 @@ impl Redactor {
     }
 
     fn redact_members(&self, members: &Map<String, Value>, depth: usize) -> Map<String, Value> {
-        let redact = |(name, value): (&String, &Value)| {
-            let redacted = self.redact(name).into_owned();
+        let mut taken: HashSet<String> = HashSet::with_capacity(members.len());
+        let redact = |(index, (name, value)): (usize, (&String, &Value))| {
+            let mut redacted = self.redact(name).into_owned();
+            // None may swallow another.
+            if !taken.insert(redacted.clone()) {
+                redacted = format!("{redacted} {index}");
+            }
             (redacted, self.redact_value(name, value, depth))
         };
-        members.iter().map(redact).collect()
+        members.iter().enumerate().map(redact).collect()
     }
 
     fn redact_value(&self, name: &str, value: &Value, depth: usize) -> Value {
@@ -96,7 +102,7 @@ impl Redactor {
 
     /// The value of a member without secrets. Some are known by the name they stand under, as in
     /// `"password": "…"`, and are nothing special without it.
-    pub fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
+    pub(super) fn redact_member<'t>(&self, name: &str, text: &'t str) -> Cow<'t, str> {
         let Some(finder) = &self.finder else {
             return Cow::Borrowed(text);
         };
@@ -244,6 +250,25 @@ mod tests {
         let plain = json!({"decision": "rotate the keys"});
         let plain = plain.as_object().unwrap();
         assert!(matches!(REDACTOR.without_secrets(plain), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn no_member_swallows_another_and_all_depths_are_searched() {
+        let key = "AKIAQYLPMN5HHHFPZAM2";
+        let params = json!({
+            "note": format!("use {key}"),
+            "deep": [{"list": [key]}],
+            key: 1,
+            "[REDACTED:AWS_KEY]": 2,
+            "password": "Tr0ub4dor&3-x9!Kq",
+            "pr_number": 42,
+        });
+        let members = params.as_object().unwrap();
+        let redacted = REDACTOR.without_secrets(members).into_owned();
+        assert_eq!(redacted.len(), members.len());
+        assert_eq!(redacted["pr_number"], 42);
+        let text = Value::from(redacted).to_string();
+        assert!(!text.contains(key) && !text.contains("Tr0ub4dor"), "{text}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use sha2::Sha256;
 
 use super::DELIVERY;
-use super::notice::Shared;
+use super::notice::Notice;
 use crate::app::now;
 use crate::client::{RpcFailure, chain};
 use crate::config::{CallbackKind, CallbackTarget};
@@ -102,7 +102,7 @@ impl Endpoint {
     }
 
     /// Writes a notice down. Taking the secrets out of a long one takes a while, so that is done aside.
-    pub(super) async fn prepare(&self, notice: &Arc<Shared>) -> Result<Delivery, String> {
+    pub(super) async fn prepare(&self, notice: &Arc<Notice>) -> Result<Delivery, String> {
         let id = uuid::Uuid::now_v7().to_string();
         let notice = Arc::clone(notice);
         let agent = match self.identity {

@@ -20,7 +20,6 @@ use tokio::task::JoinSet;
 
 use self::endpoint::{Endpoint, Failure};
 pub(crate) use self::notice::Notice;
-use self::notice::Shared;
 use crate::StartError;
 use crate::config::{CallbackKind, CallbackSettings, CallbackTarget, CallbackWhen};
 use crate::metrics::{CallbackOutcome, Metrics};
@@ -89,7 +88,7 @@ impl Callbacks {
 
     /// Tells everybody who wants to hear of it, in time.
     pub(crate) fn notify(&self, notice: Notice) {
-        let notice = Arc::new(Shared::from(notice));
+        let notice = Arc::new(notice);
         for target in &self.targets {
             if target.wants(&notice) {
                 target.enqueue(&notice, &self.metrics);
@@ -125,7 +124,7 @@ struct Target {
 }
 
 impl Target {
-    fn wants(&self, notice: &Shared) -> bool {
+    fn wants(&self, notice: &Notice) -> bool {
         let is_news = match self.when {
             CallbackWhen::All => true,
             CallbackWhen::Blocked => !notice.is_allowed(),
@@ -133,7 +132,7 @@ impl Target {
         is_news && !(self.is_peer && notice.is_relayed())
     }
 
-    fn enqueue(&self, notice: &Arc<Shared>, metrics: &Arc<Metrics>) {
+    fn enqueue(&self, notice: &Arc<Notice>, metrics: &Arc<Metrics>) {
         let tally = Tally::new(metrics);
         let room = Arc::clone(&self.room);
         let Ok(room) = room.try_acquire_many_owned(notice.kib().min(ROOM_KIB)) else {
@@ -152,7 +151,7 @@ impl Target {
 
 /// A notice on its way to one target.
 struct Waiting {
-    notice: Arc<Shared>,
+    notice: Arc<Notice>,
     tally: Tally,
     _room: OwnedSemaphorePermit,
 }
