@@ -4,11 +4,13 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
-use portcullis_core::{Context, ContextSnapshot, Decision, Event, EventType, RuleId};
+use portcullis_core::{Context, ContextSnapshot, Decision, Event, EventType, RuleId, ToolRisks};
 
 use crate::fence;
 
@@ -45,6 +47,24 @@ pub struct DeepRequest {
     pub snapshot: Arc<ContextSnapshot<'static>>,
     /// The rules to run.
     pub rules: Vec<RuleId>,
+    /// The trace that it is part of (W3C `traceparent`).
+    pub trace: Option<String>,
+}
+
+impl DeepRequest {
+    /// The response when it took too long.
+    pub(crate) fn given_up(&self, limit: Duration) -> DeepResponse {
+        let failed = DeepAnswer::Failed(format!("given up after {limit:?}"));
+        DeepResponse {
+            correlation_id: self.correlation_id.clone(),
+            run_id: self.context.run_id.clone(),
+            answers: self
+                .rules
+                .iter()
+                .map(|id| (id.clone(), failed.clone()))
+                .collect(),
+        }
+    }
 }
 
 /// `SteeringGuardResponse`: what each rule said.
@@ -88,6 +108,12 @@ impl DeepRules {
         let info = rule.info();
         self.rules.retain(|(known, _)| known.id != info.id);
         self.rules.push((info, rule));
+    }
+
+    /// Each rule, what it judges, and whether it is ready.
+    pub fn list(&self) -> impl Iterator<Item = (&RuleInfo, bool)> {
+        let rules = self.rules.iter();
+        rules.map(|(info, rule)| (info, is_ready(&**rule)))
     }
 
     /// The rules that judge such events, and whether each is ready.
@@ -139,6 +165,63 @@ impl DeepRules {
             }
             Ok(Err(error)) => DeepAnswer::Failed(error.to_string()),
             Err(_) => DeepAnswer::Failed("panicked".to_owned()),
+        }
+    }
+}
+
+/// Deep rules that are at work, and can be replaced while they are.
+///
+/// An inbox in this process, a worker and a sidecar each run the rules of one of these.
+#[derive(Debug)]
+pub struct DeepHost {
+    hosted: ArcSwap<Hosted>,
+}
+
+#[derive(Debug)]
+struct Hosted {
+    rules: DeepRules,
+    risks: ToolRisks,
+}
+
+impl DeepHost {
+    /// With these rules, for requests of this process.
+    pub fn new(rules: DeepRules) -> Self {
+        Self::with_risks(rules, ToolRisks::default())
+    }
+
+    /// With these rules, for requests from elsewhere. They name the tool at hand and not its tier, which `risks` knows.
+    pub fn with_risks(rules: DeepRules, risks: ToolRisks) -> Self {
+        Self {
+            hosted: ArcSwap::from_pointee(Hosted { rules, risks }),
+        }
+    }
+
+    /// Puts other rules to work. Evaluations under way finish with those that they started with.
+    pub fn replace(&self, rules: DeepRules, risks: ToolRisks) {
+        self.hosted.store(Arc::new(Hosted { rules, risks }));
+    }
+
+    /// The rules at work.
+    pub fn rules(&self) -> DeepRules {
+        self.hosted.load().rules.clone()
+    }
+
+    /// The tiers of tools.
+    pub fn risks(&self) -> ToolRisks {
+        self.hosted.load().risks.clone()
+    }
+
+    /// The rules that judge such events, and whether each is ready.
+    pub fn serving(&self, event_type: &EventType) -> Vec<(RuleId, bool)> {
+        self.hosted.load().rules.serving(event_type)
+    }
+
+    /// Runs the rules that are asked for, for at most so long.
+    pub async fn evaluate(&self, request: &DeepRequest, limit: Duration) -> DeepResponse {
+        let hosted = self.hosted.load_full();
+        match tokio::time::timeout(limit, hosted.rules.evaluate(request)).await {
+            Ok(response) => response,
+            Err(_) => request.given_up(limit),
         }
     }
 }

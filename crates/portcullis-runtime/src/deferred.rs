@@ -120,6 +120,7 @@ impl Plan {
                 context: Arc::clone(&context),
                 snapshot: Arc::clone(&snapshot),
                 rules: vec![id.clone()],
+                trace: None,
             };
             async move { (id, ask(inbox, request, routing).await, started.elapsed()) }
         }));

@@ -37,10 +37,14 @@ mod telemetry;
 mod vault;
 
 pub use cases::{CaseResult, run_case};
-pub use deep::{BoxFuture, DeepAnswer, DeepRequest, DeepResponse, DeepRule, DeepRules};
+pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
-pub use inbox::{AskError, AwaitError, GuardInbox, InboxLimits, MemoryInbox, SubmitError};
+#[cfg(any(feature = "grpc", feature = "redis"))]
+pub use inbox::remote::{RemoteInbox, ServedRule};
+pub use inbox::{
+    AskError, AwaitError, GuardInbox, InboxDepth, InboxLimits, MemoryInbox, SubmitError,
+};
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
 pub use stream::{AnswerStream, Shown, guard_stream};
 pub use telemetry::{Counters, Telemetry};

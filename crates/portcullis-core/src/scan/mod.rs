@@ -28,6 +28,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
 
 use crate::detectors::Check;
@@ -132,6 +133,39 @@ impl EventSet {
         if let Err(place) = self.other.binary_search(&name) {
             self.other.insert(place, name);
         }
+    }
+}
+
+/// What stands for every type where a set is written down.
+const EVERY: &str = "*";
+
+impl Serialize for EventSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.named & ANY != 0 {
+            return serializer.collect_seq([EVERY]);
+        }
+        serializer.collect_seq(self.names())
+    }
+}
+
+impl<'de> Deserialize<'de> for EventSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        Ok(Self::of_names(names.iter().map(String::as_str)))
+    }
+}
+
+impl EventSet {
+    /// The set of these names; `*` is every type.
+    pub fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut set = Self::default();
+        for name in names {
+            set.extend(&match name {
+                EVERY => Self::any(),
+                _ => Self::from_iter([EventType::from(name)]),
+            });
+        }
+        set
     }
 }
 

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use portcullis_core::rules::RuleError;
 use portcullis_core::{Action, Context, ContextSnapshot, EventType, RuleId, Signals, ToolRisks};
 use portcullis_runtime::{
-    AskError, AwaitError, DeepAnswer, DeepRequest, DeepResponse, DeepRules, GuardInbox,
+    AskError, AwaitError, DeepAnswer, DeepRequest, DeepResponse, DeepRules, GuardInbox, InboxDepth,
     InboxLimits, MemoryInbox, SubmitError,
 };
 use serde_json::Value;
@@ -22,14 +22,14 @@ use crate::fixtures::{decision, deep, deep_rules, hangs, prompt, unready};
 /// Long enough for any answer that comes at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Makes an inbox of the backend under test over these rules.
-trait Backend: Fn(DeepRules, InboxLimits) -> Arc<dyn GuardInbox> {}
+/// Makes an inbox of the backend under test over these rules, ready to be asked.
+pub(crate) trait Backend: AsyncFn(DeepRules, InboxLimits) -> Arc<dyn GuardInbox> {}
 
-impl<F: Fn(DeepRules, InboxLimits) -> Arc<dyn GuardInbox>> Backend for F {}
+impl<F: AsyncFn(DeepRules, InboxLimits) -> Arc<dyn GuardInbox>> Backend for F {}
 
 /// The whole suite. Each step makes inboxes of its own.
-async fn conforms(make: impl Backend) {
-    it_says_whom_it_serves(&make);
+pub(crate) async fn conforms(make: impl Backend) {
+    it_says_whom_it_serves(&make).await;
     every_response_finds_its_request(&make).await;
     an_unknown_correlation_id_is_unknown(&make).await;
     a_late_response_is_handed_out_exactly_once(&make).await;
@@ -44,11 +44,12 @@ async fn conforms(make: impl Backend) {
     an_evaluation_that_takes_too_long_is_given_up(&make).await;
     every_rule_that_was_asked_has_an_answer(&make).await;
     nothing_piles_up_when_nobody_waits(&make).await;
+    what_is_forgotten_is_nobodys(&make).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_memory_inbox_conforms() {
-    conforms(|rules, limits| Arc::new(MemoryInbox::new(rules, limits)) as _).await;
+    conforms(async |rules, limits| Arc::new(MemoryInbox::new(rules, limits)) as _).await;
 }
 
 /// Repeats the event's text, after as many milliseconds as its payload says.
@@ -74,6 +75,7 @@ fn request(run: &str, correlation_id: &str, delay_ms: u64) -> DeepRequest {
         event: Arc::new(event),
         context: Arc::new(context),
         rules: vec![RuleId::from("echo")],
+        trace: None,
     }
 }
 
@@ -104,10 +106,10 @@ fn ids(responses: &[DeepResponse]) -> Vec<&str> {
     responses.iter().map(|r| &*r.correlation_id).collect()
 }
 
-fn it_says_whom_it_serves(make: &impl Backend) {
+async fn it_says_whom_it_serves(make: &impl Backend) {
     let mut rules = echo();
     rules.register(unready("no-model"));
-    let inbox = make(rules, InboxLimits::default());
+    let inbox = make(rules, InboxLimits::default()).await;
     let served = inbox.serving(&EventType::LlmBefore);
     let expected = [("echo", true), ("no-model", false)];
     assert_eq!(served, expected.map(|(id, ready)| (id.into(), ready)));
@@ -116,7 +118,7 @@ fn it_says_whom_it_serves(make: &impl Backend) {
 
 /// A hundred runs of ten events each, all at once, answered out of order.
 async fn every_response_finds_its_request(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     let asked = (0..1000_u64).map(|n| {
         let inbox = &inbox;
         async move {
@@ -136,7 +138,7 @@ async fn every_response_finds_its_request(make: &impl Backend) {
 }
 
 async fn an_unknown_correlation_id_is_unknown(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     let unknown = Err(AwaitError::Unknown);
     assert_eq!(inbox.await_response("nobody's", PATIENCE).await, unknown);
     inbox.submit(request("r", "once", 0)).await.unwrap();
@@ -146,7 +148,7 @@ async fn an_unknown_correlation_id_is_unknown(make: &impl Backend) {
 
 /// Whoever comes first gets it, and nobody after that.
 async fn a_late_response_is_handed_out_exactly_once(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     let briefly = Duration::from_millis(20);
     for id in ["drained", "awaited", "never waited for"] {
         inbox.submit(request("r", id, 500)).await.unwrap();
@@ -173,7 +175,7 @@ async fn a_late_response_is_handed_out_exactly_once(make: &impl Backend) {
 }
 
 async fn a_waiter_that_goes_away_leaves_its_response_behind(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     inbox.submit(request("r", "abandoned", 200)).await.unwrap();
     let waiting = inbox.await_response("abandoned", PATIENCE);
     assert!(timeout(Duration::from_millis(20), waiting).await.is_err());
@@ -183,7 +185,7 @@ async fn a_waiter_that_goes_away_leaves_its_response_behind(make: &impl Backend)
 
 /// Other events of the run drain all the time; the one that asks gets its answer all the same.
 async fn an_answer_that_is_waited_for_is_nobody_elses(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     let asking = join_all((0..50_u64).map(|n| {
         let inbox = &inbox;
         async move {
@@ -209,7 +211,7 @@ async fn an_answer_that_is_waited_for_is_nobody_elses(make: &impl Backend) {
 }
 
 async fn a_run_drains_its_own_responses_and_no_others(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     let runs = ["a", "b", "a/b", ""];
     for run in runs {
         for n in 0..3 {
@@ -228,7 +230,7 @@ async fn a_run_drains_its_own_responses_and_no_others(make: &impl Backend) {
 }
 
 async fn a_run_drains_in_the_order_of_the_answers(make: &impl Backend) {
-    let inbox = make(echo(), InboxLimits::default());
+    let inbox = make(echo(), InboxLimits::default()).await;
     for (id, delay) in [("third", 900), ("first", 100), ("second", 500)] {
         inbox.submit(request("r", id, delay)).await.unwrap();
     }
@@ -242,7 +244,7 @@ async fn late_responses_are_bounded_per_run(make: &impl Backend) {
         late_per_run: 3,
         ..InboxLimits::default()
     };
-    let inbox = make(echo(), limits);
+    let inbox = make(echo(), limits).await;
     for n in 0..8 {
         let id = n.to_string();
         inbox.submit(request("busy", &id, n * 100)).await.unwrap();
@@ -259,7 +261,7 @@ async fn late_responses_are_bounded_in_all(make: &impl Backend) {
         late_total: 4,
         ..InboxLimits::default()
     };
-    let inbox = make(echo(), limits);
+    let inbox = make(echo(), limits).await;
     for n in 0..10_u64 {
         let run = format!("run-{n}");
         inbox.submit(request(&run, &run, n * 100)).await.unwrap();
@@ -277,7 +279,7 @@ async fn late_responses_are_bounded_by_age(make: &impl Backend) {
         late_age: Duration::from_secs(2),
         ..InboxLimits::default()
     };
-    let inbox = make(echo(), limits);
+    let inbox = make(echo(), limits).await;
     for run in ["looked at soon", "forgotten"] {
         inbox.submit(request(run, run, 0)).await.unwrap();
     }
@@ -292,7 +294,7 @@ async fn evaluations_under_way_are_bounded_and_their_room_comes_back(make: &impl
         in_flight: 2,
         ..InboxLimits::default()
     };
-    let inbox = make(echo(), limits);
+    let inbox = make(echo(), limits).await;
     for round in 0..3 {
         let id = |n: u32| format!("{round}/{n}");
         for n in 0..2 {
@@ -319,7 +321,7 @@ async fn an_evaluation_that_takes_too_long_is_given_up(make: &impl Backend) {
         evaluation: Duration::from_secs(1),
         ..InboxLimits::default()
     };
-    let inbox = make(deep_rules([hangs("echo")]), limits);
+    let inbox = make(deep_rules([hangs("echo")]), limits).await;
     for id in ["one", "two"] {
         inbox.submit(request("r", id, 0)).await.unwrap();
         let response = inbox.await_response(id, PATIENCE).await.unwrap();
@@ -339,7 +341,7 @@ async fn every_rule_that_was_asked_has_an_answer(make: &impl Backend) {
     rules.register(deep("panics", |_| async { panic!("out of order") }));
     rules.register(deep("clear", |_| async { Ok(None) }));
     rules.register(unready("no-model"));
-    let inbox = make(rules, InboxLimits::default());
+    let inbox = make(rules, InboxLimits::default()).await;
     let asked = ["panics", "no-model", "echo", "nobody's", "errs", "clear"];
     let mut request = request("r", "many", 0);
     request.rules = asked.map(RuleId::from).to_vec();
@@ -393,7 +395,7 @@ async fn flood(inbox: &dyn GuardInbox, submissions: usize) {
 
 async fn nothing_piles_up_when_nobody_waits(make: &impl Backend) {
     const SUBMISSIONS: usize = 100_000;
-    let inbox = make(echo(), FLOODED);
+    let inbox = make(echo(), FLOODED).await;
     flood(&*inbox, SUBMISSIONS).await;
     let mut kept = HashMap::new();
     for run in 0..500 {
@@ -408,6 +410,21 @@ async fn nothing_piles_up_when_nobody_waits(make: &impl Backend) {
     inbox.submit(request("r", "after", 0)).await.unwrap();
     let after = inbox.await_response("after", PATIENCE).await.unwrap();
     assert_echo(&after, "r", "after");
+}
+
+/// The loser of a hedged question, say.
+async fn what_is_forgotten_is_nobodys(make: &impl Backend) {
+    let inbox = make(echo(), InboxLimits::default()).await;
+    inbox.submit(request("r", "under-way", 50)).await.unwrap();
+    inbox.forget("under-way");
+    inbox.submit(request("r", "answered", 0)).await.unwrap();
+    inbox.submit(request("r", "wanted", 100)).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    inbox.forget("answered");
+    assert_eq!(ids(&drained(&*inbox, "r", 1).await), ["wanted"]);
+    let again = inbox.await_response("under-way", PATIENCE).await;
+    assert_eq!(again, Err(AwaitError::Unknown));
+    assert_eq!(inbox.depth(), InboxDepth::default());
 }
 
 /// What the memory inbox keeps after so many submissions, to the byte.
