@@ -122,6 +122,8 @@ pub enum RuleOutcome {
     TimedOut,
     /// It is not registered or has no model.
     Unavailable,
+    /// It has not answered lately, and was not asked again yet.
+    CircuitOpen,
     /// It was asked and nobody waited; a late answer counts for the run's next event.
     Pending,
     /// It was not asked, because the answer was already certain.
@@ -130,12 +132,13 @@ pub enum RuleOutcome {
 
 impl RuleOutcome {
     /// All outcomes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Clear,
         Self::Decided,
         Self::Failed,
         Self::TimedOut,
         Self::Unavailable,
+        Self::CircuitOpen,
         Self::Pending,
         Self::Skipped,
     ];
@@ -148,6 +151,7 @@ impl RuleOutcome {
             Self::Failed => "failed",
             Self::TimedOut => "timed_out",
             Self::Unavailable => "unavailable",
+            Self::CircuitOpen => "circuit_open",
             Self::Pending => "pending",
             Self::Skipped => "skipped",
         }
@@ -157,7 +161,7 @@ impl RuleOutcome {
     pub const fn is_gap(self) -> bool {
         matches!(
             self,
-            Self::Failed | Self::TimedOut | Self::Unavailable | Self::Pending
+            Self::Failed | Self::TimedOut | Self::Unavailable | Self::CircuitOpen | Self::Pending
         )
     }
 }

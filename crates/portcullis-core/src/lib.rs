@@ -75,7 +75,9 @@ pub use framing::{
 pub use history::{History, ToolPattern};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
-pub use policy::{DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
+pub use policy::{
+    BreakerSettings, DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder,
+};
 pub use redact::{
     RedactError, merge as merge_redactions, redact_event, redact_text, redacted_value,
 };

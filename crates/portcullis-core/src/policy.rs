@@ -54,6 +54,31 @@ pub struct GatewaySettings {
     pub async_enabled: bool,
     /// Whether a deep rule that fails is dropped instead of stopping the run.
     pub async_fail_open: bool,
+    /// When a deep rule that does not answer is no longer asked.
+    pub async_breaker: BreakerSettings,
+    /// Ask a deep rule once more when it has not answered after so long; the first answer counts. Off by default: it
+    /// costs the service behind the rule twice the work just when it is slow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub async_hedge_after_ms: Option<f64>,
+}
+
+/// When a deep rule that does not answer is no longer asked, so that a dead classifier does not cost every
+/// event its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BreakerSettings {
+    /// So many failures and timeouts in a row open the circuit; 0: never.
+    pub failures: u32,
+    /// After so long, one event asks again.
+    pub cool_down_ms: f64,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            cool_down_ms: 5_000.0,
+        }
+    }
 }
 
 impl Default for GatewaySettings {
@@ -65,6 +90,8 @@ impl Default for GatewaySettings {
             sync_fail_open: false,
             async_enabled: true,
             async_fail_open: true,
+            async_breaker: BreakerSettings::default(),
+            async_hedge_after_ms: None,
         }
     }
 }
@@ -201,6 +228,11 @@ impl PolicyBuilder {
             place,
         });
         self
+    }
+
+    /// The deep rules that are named so far.
+    pub(crate) fn deep_rule_ids(&self) -> impl Iterator<Item = &RuleId> {
+        self.deep_rules.iter().map(|rule| &rule.id)
     }
 
     /// Names a deep rule that the gateway is to run.

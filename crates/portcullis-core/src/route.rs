@@ -42,7 +42,7 @@ pub trait RiskRouter: Send + Sync + 'static {
 pub const JAILBREAK_CLASSIFIER: RuleId = RuleId::from_static("hf-jailbreak");
 
 /// Routes by the tool's risk tier and by what the text asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DefaultRiskRouter {
     /// Wait for tools of high and critical tier.
     pub high_risk_wait_ms: f64,
@@ -50,6 +50,8 @@ pub struct DefaultRiskRouter {
     pub medium_risk_wait_ms: f64,
     /// Whether critical tools stop, rather than pause, when deep rules are late.
     pub critical_fail_closed: bool,
+    /// The deep rules that must judge a request for the system prompt or for fewer restrictions.
+    pub suspicious_rules: Vec<RuleId>,
 }
 
 impl Default for DefaultRiskRouter {
@@ -58,6 +60,7 @@ impl Default for DefaultRiskRouter {
             high_risk_wait_ms: 200.0,
             medium_risk_wait_ms: 100.0,
             critical_fail_closed: true,
+            suspicious_rules: vec![JAILBREAK_CLASSIFIER],
         }
     }
 }
@@ -90,7 +93,9 @@ impl RiskRouter for DefaultRiskRouter {
             routing.on_timeout = routing.on_timeout.max(OnTimeout::Pause);
         }
         if snapshot.requests_system_info || snapshot.requests_capability_change {
-            routing.required_async_rules.push(JAILBREAK_CLASSIFIER);
+            routing
+                .required_async_rules
+                .clone_from(&self.suspicious_rules);
         }
         routing
     }

@@ -12,7 +12,10 @@ use futures_util::future::join_all;
 use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
 use portcullis_core::{Context, ContextSnapshot, Decision, Event, EventType, RuleId, ToolRisks};
 
+use tracing::Instrument;
+
 use crate::fence;
+use crate::telemetry::Propagation;
 
 /// A future on the heap: what a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -154,7 +157,8 @@ impl DeepRules {
             snapshot: &request.snapshot,
         };
         // Calling the rule can panic as well as awaiting it.
-        let judged = async { rule.evaluate(input).await };
+        let span = tracing::debug_span!("rule", %id);
+        let judged = async { rule.evaluate(input).await }.instrument(span);
         match AssertUnwindSafe(judged).catch_unwind().await {
             Ok(Ok(None)) => DeepAnswer::Clear,
             Ok(Ok(Some(mut decision))) => {
@@ -172,9 +176,9 @@ impl DeepRules {
 /// Deep rules that are at work, and can be replaced while they are.
 ///
 /// An inbox in this process, a worker and a sidecar each run the rules of one of these.
-#[derive(Debug)]
 pub struct DeepHost {
     hosted: ArcSwap<Hosted>,
+    propagation: Option<Arc<dyn Propagation>>,
 }
 
 #[derive(Debug)]
@@ -193,7 +197,14 @@ impl DeepHost {
     pub fn with_risks(rules: DeepRules, risks: ToolRisks) -> Self {
         Self {
             hosted: ArcSwap::from_pointee(Hosted { rules, risks }),
+            propagation: None,
         }
+    }
+
+    /// Makes what it runs part of the traces that requests come with.
+    pub fn with_propagation(mut self, propagation: Arc<dyn Propagation>) -> Self {
+        self.propagation = Some(propagation);
+        self
     }
 
     /// Puts other rules to work. Evaluations under way finish with those that they started with.
@@ -219,10 +230,21 @@ impl DeepHost {
     /// Runs the rules that are asked for, for at most so long.
     pub async fn evaluate(&self, request: &DeepRequest, limit: Duration) -> DeepResponse {
         let hosted = self.hosted.load_full();
-        match tokio::time::timeout(limit, hosted.rules.evaluate(request)).await {
+        let span = tracing::debug_span!("deep_evaluate", rules = ?request.rules);
+        if let (Some(propagation), Some(trace)) = (&self.propagation, &request.trace) {
+            propagation.adopt(&span, trace);
+        }
+        let evaluated = hosted.rules.evaluate(request).instrument(span);
+        match tokio::time::timeout(limit, evaluated).await {
             Ok(response) => response,
             Err(_) => request.given_up(limit),
         }
+    }
+}
+
+impl std::fmt::Debug for DeepHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.hosted.load().fmt(f)
     }
 }
 

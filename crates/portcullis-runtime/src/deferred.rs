@@ -4,21 +4,28 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use portcullis_core::rules::{KNOWN_DEEP, RuleInput};
 use portcullis_core::{
-    Action, Decision, ErrorCode, Event, OnTimeout, Parts, PauseSpec, Policy, Routing, RuleId,
-    RuleOutcome, Severity, StopSpec,
+    Action, BreakerSettings, Decision, ErrorCode, Event, GatewaySettings, OnTimeout, Parts,
+    PauseSpec, Policy, Routing, RuleId, RuleOutcome, Severity, StopSpec,
 };
 
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use crate::breaker::Breakers;
 use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
 use crate::gateway::{Gateway, Gathered, millis};
+use crate::ids::Ids;
 use crate::inbox::{AskError, GuardInbox};
 
 /// Deep decisions come after all fast ones.
 const PLACE: usize = usize::MAX;
 
 const UNAVAILABLE: &str = "it is not available";
+
+const CIRCUIT_OPEN: &str = "it has not answered lately, and is not asked for a while";
 
 /// Which deep rules an event is for.
 #[derive(Debug, Default)]
@@ -27,6 +34,8 @@ pub(crate) struct Plan {
     ready: Vec<RuleId>,
     /// Should be asked and cannot: not registered, or without a model.
     missing: Vec<RuleId>,
+    /// Has not answered lately.
+    broken: Vec<RuleId>,
     /// Whether the router insists on these very rules.
     required: bool,
 }
@@ -84,6 +93,14 @@ impl Plan {
         self.ready.is_empty() && self.missing.is_empty()
     }
 
+    /// Sets those aside that are not to be asked until they have cooled down.
+    fn heed(&mut self, breakers: &Breakers, settings: BreakerSettings) {
+        let broken = self
+            .ready
+            .extract_if(.., |id| !breakers.admits(id, settings));
+        self.broken.extend(broken);
+    }
+
     /// Notes that nobody was asked.
     pub(crate) fn skip(&self, gathered: &mut Gathered) {
         for id in self.ready.iter().chain(&self.missing) {
@@ -92,16 +109,23 @@ impl Plan {
     }
 
     pub(crate) async fn run(
-        &self,
+        &mut self,
         gateway: &Gateway,
         policy: &Policy,
         input: RuleInput<'_>,
         routing: &Routing,
         gathered: &mut Gathered,
     ) {
-        let fail_open = policy.gateway().async_fail_open;
+        let settings = policy.gateway();
+        let fail_open = settings.async_fail_open;
+        self.heed(&gateway.breakers, settings.async_breaker);
         for id in &self.missing {
-            self.miss(id, Duration::ZERO, routing, fail_open, gathered);
+            gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
+            self.miss(id, routing, fail_open, gathered);
+        }
+        for id in &self.broken {
+            gathered.cover(id, RuleOutcome::CircuitOpen, Duration::ZERO);
+            self.not_asked(id, CIRCUIT_OPEN, routing, fail_open, gathered);
         }
         let Some(inbox) = gateway.inbox.as_deref().filter(|_| !self.ready.is_empty()) else {
             return;
@@ -114,17 +138,30 @@ impl Plan {
         // Each rule is asked on its own, so that one that is stuck hides nobody else's answer.
         let asked = join_all(self.ready.iter().map(|id| {
             let started = Instant::now();
+            let span = tracing::debug_span!("deep_rule", %id, outcome = Empty);
             let request = DeepRequest {
                 correlation_id: gateway.ids.next(started).to_string(),
                 event: Arc::clone(&event),
                 context: Arc::clone(&context),
                 snapshot: Arc::clone(&snapshot),
                 rules: vec![id.clone()],
-                trace: None,
+                trace: gateway.trace_of(&span),
             };
-            async move { (id, ask(inbox, request, routing).await, started.elapsed()) }
+            let question = Question {
+                inbox,
+                ids: &gateway.ids,
+                wait: millis(routing.async_wait_ms),
+                hedge_after: settings.async_hedge_after_ms.map(millis),
+            };
+            async move {
+                let asked = question.ask(request).instrument(span.clone()).await;
+                let answer = asked.map(|response| response.map(|response| answer_of(id, response)));
+                span.record("outcome", outcome_of(&answer).as_str());
+                (id, answer, started.elapsed())
+            }
         }));
         for (id, answer, took) in asked.await {
+            note(&gateway.breakers, id, &answer, settings.async_breaker);
             self.take(id, answer, took, routing, fail_open, gathered);
         }
     }
@@ -132,60 +169,55 @@ impl Plan {
     fn take(
         &self,
         id: &RuleId,
-        answer: Result<Option<DeepResponse>, AskError>,
+        answer: Result<Option<DeepAnswer>, AskError>,
         took: Duration,
         routing: &Routing,
         fail_open: bool,
         gathered: &mut Gathered,
     ) {
-        let late =
-            |why: &str, gathered: &mut Gathered| timed_out(routing.on_timeout, why, gathered);
-        match answer.map(|response| response.map(|response| answer_of(id, response))) {
-            Ok(None) => gathered.cover(id, RuleOutcome::Pending, took),
-            Ok(Some(DeepAnswer::Clear)) => {
-                gathered.cover(id, RuleOutcome::Clear, took);
-                gathered.coverage.judged = Parts::ALL;
-            }
+        gathered.cover(id, outcome_of(&answer), took);
+        match answer {
+            Ok(None) => {}
+            Ok(Some(DeepAnswer::Clear)) => gathered.coverage.judged = Parts::ALL,
             Ok(Some(DeepAnswer::Decided(decision))) => {
-                gathered.cover(id, RuleOutcome::Decided, took);
                 gathered.coverage.judged = Parts::ALL;
                 gathered.decide(PLACE, *decision);
             }
             Ok(Some(DeepAnswer::Failed(error))) => {
-                gathered.cover(id, RuleOutcome::Failed, took);
                 if !fail_open {
                     gathered.decide(PLACE, failed(id, &error));
                 }
             }
             // Whether it was missing before it was asked or only then makes no difference.
-            Ok(Some(DeepAnswer::Unavailable)) => self.miss(id, took, routing, fail_open, gathered),
+            Ok(Some(DeepAnswer::Unavailable)) => self.miss(id, routing, fail_open, gathered),
             Err(AskError::Await(error)) => {
-                gathered.cover(id, RuleOutcome::TimedOut, took);
-                late(&error.to_string(), gathered);
+                timed_out(routing.on_timeout, &error.to_string(), gathered);
             }
-            // The rule did not fail, it was never asked: what the router wants when there is no
-            // answer in time holds, or a flood would be a way around it.
             Err(AskError::Submit(error)) => {
-                gathered.cover(id, RuleOutcome::Failed, took);
-                if !fail_open && !self.required {
-                    gathered.decide(PLACE, failed(id, &error.to_string()));
-                } else if self.required || routing.async_wait_ms > 0.0 {
-                    late(&error.to_string(), gathered);
-                }
+                self.not_asked(id, &error.to_string(), routing, fail_open, gathered);
             }
         }
     }
 
-    /// A rule that is not registered or has no model.
-    fn miss(
+    /// The rule did not fail, it was never asked: what the router wants when there is no answer in time
+    /// holds, or a flood would be a way around it.
+    fn not_asked(
         &self,
         id: &RuleId,
-        took: Duration,
+        why: &str,
         routing: &Routing,
         fail_open: bool,
         gathered: &mut Gathered,
     ) {
-        gathered.cover(id, RuleOutcome::Unavailable, took);
+        if !fail_open && !self.required {
+            gathered.decide(PLACE, failed(id, why));
+        } else if self.required || routing.async_wait_ms > 0.0 {
+            timed_out(routing.on_timeout, why, gathered);
+        }
+    }
+
+    /// A rule that is not registered or has no model.
+    fn miss(&self, id: &RuleId, routing: &Routing, fail_open: bool, gathered: &mut Gathered) {
         if self.required {
             let why = format!("'{id}' is required and not available");
             timed_out(routing.on_timeout, &why, gathered);
@@ -195,18 +227,85 @@ impl Plan {
     }
 }
 
-/// Hands over, and waits if the router wants to.
-async fn ask(
-    inbox: &dyn GuardInbox,
-    request: DeepRequest,
-    routing: &Routing,
-) -> Result<Option<DeepResponse>, AskError> {
-    if routing.async_wait_ms > 0.0 {
-        let timeout = millis(routing.async_wait_ms);
-        return inbox.ask(request, timeout).await.map(Some);
+/// How one rule is asked.
+struct Question<'g> {
+    inbox: &'g dyn GuardInbox,
+    ids: &'g Ids,
+    wait: Duration,
+    hedge_after: Option<Duration>,
+}
+
+impl Question<'_> {
+    /// Hands over, and waits if the router wants to.
+    async fn ask(&self, request: DeepRequest) -> Result<Option<DeepResponse>, AskError> {
+        if self.wait.is_zero() {
+            self.inbox.submit(request).await?;
+            return Ok(None);
+        }
+        let response = match self.hedge_after.filter(|after| *after < self.wait) {
+            None => self.inbox.ask(request, self.wait).await,
+            Some(after) => self.hedge(request, after).await,
+        };
+        response.map(Some)
     }
-    inbox.submit(request).await?;
-    Ok(None)
+
+    /// Asks once more when the first answer is slow to come. The first one counts, and the other is nobody's: it is not a
+    /// late decision, or the run would be punished twice.
+    async fn hedge(&self, request: DeepRequest, after: Duration) -> Result<DeepResponse, AskError> {
+        let again = DeepRequest {
+            correlation_id: self.ids.next(Instant::now()).to_string(),
+            ..request.clone()
+        };
+        let ids = [request.correlation_id.clone(), again.correlation_id.clone()];
+        let first = self.inbox.ask(request, self.wait);
+        let second = async {
+            tokio::time::sleep(after).await;
+            self.inbox.ask(again, self.wait.saturating_sub(after)).await
+        };
+        let (response, loser) = match select(first, Box::pin(second)).await {
+            Either::Left((Ok(response), _)) => (Ok(response), 1),
+            Either::Right((Ok(response), _)) => (Ok(response), 0),
+            // One has failed; the other may still answer.
+            Either::Right((Err(_), first)) => (first.await, 1),
+            Either::Left((Err(error), second)) => match second.await {
+                Ok(response) => (Ok(response), 0),
+                // Of two that are late, one may still come; of one that was never asked, nothing will.
+                Err(_) if matches!(error, AskError::Submit(_)) => (Err(error), 0),
+                Err(_) => (Err(error), 1),
+            },
+        };
+        self.inbox.forget(&ids[loser]);
+        response
+    }
+}
+
+/// Keeps the rule's circuit up to date.
+fn note(
+    breakers: &Breakers,
+    id: &RuleId,
+    answer: &Result<Option<DeepAnswer>, AskError>,
+    settings: BreakerSettings,
+) {
+    match answer {
+        Ok(Some(DeepAnswer::Clear | DeepAnswer::Decided(_))) => breakers.answered(id),
+        Ok(Some(DeepAnswer::Failed(_) | DeepAnswer::Unavailable)) | Err(AskError::Await(_)) => {
+            breakers.failed(id, settings);
+        }
+        // Nobody waited, or nobody could ask: it costs no event its deadline, and says nothing of the rule.
+        Ok(None) | Err(AskError::Submit(_)) => {}
+    }
+}
+
+/// How a rule fared, by what came of asking it.
+fn outcome_of(answer: &Result<Option<DeepAnswer>, AskError>) -> RuleOutcome {
+    match answer {
+        Ok(None) => RuleOutcome::Pending,
+        Ok(Some(DeepAnswer::Clear)) => RuleOutcome::Clear,
+        Ok(Some(DeepAnswer::Decided(_))) => RuleOutcome::Decided,
+        Ok(Some(DeepAnswer::Failed(_))) | Err(AskError::Submit(_)) => RuleOutcome::Failed,
+        Ok(Some(DeepAnswer::Unavailable)) => RuleOutcome::Unavailable,
+        Err(AskError::Await(_)) => RuleOutcome::TimedOut,
+    }
 }
 
 fn answer_of(id: &RuleId, response: DeepResponse) -> DeepAnswer {
@@ -221,12 +320,20 @@ fn answer_of(id: &RuleId, response: DeepResponse) -> DeepAnswer {
 /// changed has passed.
 pub(crate) fn take_late(
     inbox: &dyn GuardInbox,
+    breakers: &Breakers,
     run_id: &str,
-    fail_open: bool,
+    settings: &GatewaySettings,
     gathered: &mut Gathered,
 ) {
+    let fail_open = settings.async_fail_open;
     for response in inbox.drain_responses(run_id) {
         for (id, answer) in response.answers {
+            match answer {
+                DeepAnswer::Clear | DeepAnswer::Decided(_) => breakers.answered_late(&id),
+                DeepAnswer::Failed(_) | DeepAnswer::Unavailable => {
+                    breakers.failed(&id, settings.async_breaker);
+                }
+            }
             let mut decision = match answer {
                 DeepAnswer::Decided(decision) => *decision,
                 DeepAnswer::Failed(error) if !fail_open => failed(&id, &error),

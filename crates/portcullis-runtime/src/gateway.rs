@@ -13,14 +13,18 @@ use portcullis_core::{
     RuleOutcome, Severity, StopSpec, nothing_triggered,
 };
 
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use crate::breaker::{Breakers, Circuit};
 use crate::deep::DeepRules;
 use crate::deferred;
 use crate::effects::{self, AlertSink, Flag, RecentAlerts, RunRecord, Runs};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
-use crate::inbox::{GuardInbox, InboxLimits, MemoryInbox};
+use crate::inbox::{GuardInbox, InboxDepth, InboxLimits, MemoryInbox};
 use crate::run_map::RunMap;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Propagation, Telemetry};
 use crate::vault::Vault;
 
 /// Judges events by a policy that can be replaced at any time.
@@ -35,11 +39,13 @@ pub struct Gateway {
     context_builder: Option<Arc<dyn ContextBuilder>>,
     alerts: Arc<dyn AlertSink>,
     telemetry: Option<Arc<dyn Telemetry>>,
+    propagation: Option<Arc<dyn Propagation>>,
     runs: Runs,
     vault: Vault,
     /// Kept only while a policy has sequence rules.
     histories: RunMap<History>,
     fence: Fence,
+    pub(crate) breakers: Breakers,
     pub(crate) ids: Ids,
 }
 
@@ -52,6 +58,7 @@ pub struct GatewayBuilder {
     context_builder: Option<Arc<dyn ContextBuilder>>,
     alerts: Option<Arc<dyn AlertSink>>,
     telemetry: Option<Arc<dyn Telemetry>>,
+    propagation: Option<Arc<dyn Propagation>>,
     max_runs: usize,
     max_rule_threads: usize,
 }
@@ -98,6 +105,12 @@ impl GatewayBuilder {
         self
     }
 
+    /// Who carries traces to deep rules in other processes. Default: nobody.
+    pub fn propagation(mut self, propagation: Arc<dyn Propagation>) -> Self {
+        self.propagation = Some(propagation);
+        self
+    }
+
     /// How many runs with strikes or flags are remembered; of quarantined runs, ten times as many.
     /// Default: 100,000. Then the oldest is forgotten.
     pub fn max_runs(mut self, max: usize) -> Self {
@@ -123,10 +136,12 @@ impl GatewayBuilder {
                 .alerts
                 .unwrap_or_else(|| Arc::new(RecentAlerts::new(1000))),
             telemetry: self.telemetry,
+            propagation: self.propagation,
             runs: Runs::new(self.max_runs),
             vault: Vault::new(self.max_runs),
             histories: RunMap::new(self.max_runs),
             fence: Fence::new(self.max_rule_threads),
+            breakers: Breakers::default(),
             ids: Ids::new(),
         }
     }
@@ -169,6 +184,7 @@ impl Gateway {
             context_builder: None,
             alerts: None,
             telemetry: None,
+            propagation: None,
             max_runs: 100_000,
             max_rule_threads: 64,
         }
@@ -192,6 +208,27 @@ impl Gateway {
     /// What is remembered of a run: strikes, flags, quarantine. `None` if nothing happened to it.
     pub fn run(&self, run_id: &str) -> Option<RunRecord> {
         self.runs.get(run_id)
+    }
+
+    /// How each deep rule stands that has ever failed to answer.
+    pub fn circuits(&self) -> Vec<(RuleId, Circuit)> {
+        self.breakers.list()
+    }
+
+    /// How often a deep rule was given up for a while because it did not answer.
+    pub fn circuits_opened(&self) -> u64 {
+        self.breakers.opened()
+    }
+
+    /// How much the inbox keeps.
+    pub fn inbox_depth(&self) -> InboxDepth {
+        let inbox = self.inbox.as_ref();
+        inbox.map(|inbox| inbox.depth()).unwrap_or_default()
+    }
+
+    pub(crate) fn trace_of(&self, span: &Span) -> Option<String> {
+        let propagation = self.propagation.as_ref()?;
+        (!span.is_disabled()).then(|| propagation.carry(span))?
     }
 
     pub(crate) fn is_quarantined(&self, run_id: &str) -> bool {
@@ -250,10 +287,21 @@ impl Gateway {
             ..Gathered::default()
         };
         gathered.coverage.present = Parts::of(event);
+        let span = tracing::debug_span!(
+            "evaluate",
+            event_type = event.event_type.as_str(),
+            tool = event.tool_name.as_deref(),
+            action = Empty,
+            rule = Empty,
+        );
         let decision = self
             .judge(policy, context, event, quarantine, &mut gathered, started)
+            .instrument(span.clone())
             .await;
-        self.conclude(policy, context, event, decision, gathered, started)
+        let evaluation = self.conclude(policy, context, event, decision, gathered, started);
+        span.record("action", evaluation.decision.action.as_str());
+        span.record("rule", evaluation.decision.rule_id.as_str());
+        evaluation
     }
 
     async fn judge(
@@ -355,7 +403,8 @@ impl Gateway {
                 }
                 wait_for(answer, timeout).await
             } else {
-                FastOutcome::of(fence::catching(|| rule.evaluate(subject)))
+                let span = tracing::debug_span!("rule", id = rule.id().as_str());
+                FastOutcome::of(span.in_scope(|| fence::catching(|| rule.evaluate(subject))))
             };
             let mut now = Instant::now();
             let took = now.duration_since(last);
@@ -393,10 +442,10 @@ impl Gateway {
         }
         let inbox = self.inbox.as_deref();
         if let Some(inbox) = inbox {
-            let fail_open = policy.gateway().async_fail_open;
-            deferred::take_late(inbox, &input.context.run_id, fail_open, gathered);
+            let run_id = &input.context.run_id;
+            deferred::take_late(inbox, &self.breakers, run_id, policy.gateway(), gathered);
         }
-        let plan = deferred::Plan::new(policy, inbox, input.event, routing);
+        let mut plan = deferred::Plan::new(policy, inbox, input.event, routing);
         if plan.is_empty() {
             return;
         }

@@ -22,6 +22,7 @@
 //!
 //! Invariant: nothing here knows SQL, HTTP or a model format.
 
+mod breaker;
 mod cases;
 mod deep;
 mod deferred;
@@ -36,6 +37,7 @@ mod stream;
 mod telemetry;
 mod vault;
 
+pub use breaker::Circuit;
 pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
@@ -47,7 +49,7 @@ pub use inbox::{
 };
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
 pub use stream::{AnswerStream, Shown, guard_stream};
-pub use telemetry::{Counters, Telemetry};
+pub use telemetry::{Counters, Propagation, Telemetry};
 
 /// The guide's Rust compiles and does what it says.
 #[cfg(doctest)]

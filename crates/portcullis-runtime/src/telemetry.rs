@@ -11,6 +11,16 @@ pub trait Telemetry: Send + Sync + 'static {
     fn evaluated(&self, event: &Event, evaluation: &Evaluation);
 }
 
+/// Carries traces over process boundaries: a deep rule in another process is part of the trace of the event that
+/// it judges. Whoever exports spans knows how; this crate only carries the text.
+pub trait Propagation: Send + Sync + 'static {
+    /// The trace that a span is part of, as W3C `traceparent`; nothing if nobody exports it.
+    fn carry(&self, span: &tracing::Span) -> Option<String>;
+
+    /// Makes a span part of that trace.
+    fn adopt(&self, span: &tracing::Span, traceparent: &str);
+}
+
 /// Counters that cost an atomic addition each.
 #[derive(Debug, Default)]
 pub struct Counters {

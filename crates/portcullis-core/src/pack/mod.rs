@@ -294,6 +294,9 @@ fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy
     for node in map.list("async_rules", d).unwrap_or_default() {
         builder = read_async_rule(node, pack, builder, d);
     }
+    if let Some(node) = root.member("risk_router") {
+        check_suspicious_rules(node, pack, &builder, d);
+    }
     if let Some(node) = map.get("environments")
         && !matches!(node.yaml, Yaml::Map(_))
     {
@@ -356,6 +359,23 @@ fn read_gateway(node: &Node, d: &mut Diagnostics) -> GatewaySettings {
         settings.async_fail_open = deep
             .boolean("fail_open", d)
             .unwrap_or(settings.async_fail_open);
+        settings.async_hedge_after_ms = deep.amount("hedge_after_ms", d);
+        if let Some(mut breaker) = deep
+            .get("breaker")
+            .and_then(|n| MapReader::open(n, "`gateway.async.breaker`", d))
+        {
+            let read = &mut settings.async_breaker;
+            let failures = breaker.count("failures", d);
+            read.failures =
+                failures.map_or(read.failures, |n| u32::try_from(n).unwrap_or(u32::MAX));
+            read.cool_down_ms = breaker
+                .amount("cool_down_ms", d)
+                .unwrap_or(read.cool_down_ms);
+            if breaker.boolean("enabled", d) == Some(false) {
+                read.failures = 0;
+            }
+            breaker.finish(d);
+        }
         deep.finish(d);
     }
     map.finish(d);
@@ -397,12 +417,44 @@ fn read_router(node: &Node, d: &mut Diagnostics) -> DefaultRiskRouter {
         let high = map.amount("high_risk_wait_ms", d);
         let medium = map.amount("medium_risk_wait_ms", d);
         let closed = map.boolean("critical_fail_closed", d);
+        let suspicious = map.placed_texts("suspicious_rules", d);
         map.finish(d);
         router.high_risk_wait_ms = high.unwrap_or(router.high_risk_wait_ms);
         router.medium_risk_wait_ms = medium.unwrap_or(router.medium_risk_wait_ms);
         router.critical_fail_closed = closed.unwrap_or(router.critical_fail_closed);
+        if let Some(rules) = suspicious {
+            let ids = rules.iter().map(|(id, _)| RuleId::from(&**id));
+            router.suspicious_rules = ids.collect();
+        }
     }
     router
+}
+
+/// The rules that the router insists on must exist, or every suspicious request would count as late.
+fn check_suspicious_rules(
+    node: &Node,
+    pack: &Pack<'_>,
+    builder: &PolicyBuilder,
+    d: &mut Diagnostics,
+) {
+    let Some(Yaml::List(ids)) = node.member("suspicious_rules").map(|node| &node.yaml) else {
+        return;
+    };
+    let named = builder.deep_rule_ids().map(RuleId::as_str);
+    let known: Vec<&str> = KNOWN_DEEP
+        .iter()
+        .map(|deep| deep.id)
+        .chain(pack.deep_rules.iter().copied())
+        .chain(named)
+        .collect();
+    for node in ids {
+        if let Yaml::Text(id) = &node.yaml
+            && !known.contains(&id.as_str())
+        {
+            d.error(node.place, format!("unknown deep rule `{id}`"))
+                .suggest(id, known.iter().copied());
+        }
+    }
 }
 
 fn open_rule<'n>(node: &'n Node, d: &mut Diagnostics) -> Option<MapReader<'n>> {

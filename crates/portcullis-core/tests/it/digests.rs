@@ -61,7 +61,7 @@ fn a_digest_is_64_hex_digits_and_the_same_on_every_load() {
 /// A changed digest voids approvals: if this fails, say so in the changelog.
 #[test]
 fn the_digest_of_a_policy_without_rules_is_this() {
-    insta::assert_snapshot!(digest(&with_head("")), @"7b9ed3aea10c001d358ee9bccd4ae862239f0f4ffcf98885117cc48e21e3ee11");
+    insta::assert_snapshot!(digest(&with_head("")), @"c909b132d79c97a03c183100f47c6c61f76e8b2e2f6cea4aeef78746147c4527");
 }
 
 #[test]
@@ -177,6 +177,22 @@ fn whatever_can_change_a_verdict_changes_the_digest() {
         (
             "{enabled: true, fail_open: true}",
             "{enabled: true, fail_open: false}",
+        ),
+        (
+            "{enabled: true, fail_open: true}",
+            "{enabled: true, fail_open: true, breaker: {failures: 9}}",
+        ),
+        (
+            "{enabled: true, fail_open: true}",
+            "{enabled: true, fail_open: true, breaker: {cool_down_ms: 9}}",
+        ),
+        (
+            "{enabled: true, fail_open: true}",
+            "{enabled: true, fail_open: true, hedge_after_ms: 9}",
+        ),
+        (
+            "critical_fail_closed: true",
+            "critical_fail_closed: true, suspicious_rules: []",
         ),
         ("max_text_bytes: 1000", "max_text_bytes: 1001"),
         ("shell: critical", "shell: high"),

@@ -31,7 +31,7 @@ fn slow(id: &'static str, ms: u64, action: Action) -> Arc<dyn DeepRule> {
     })
 }
 
-fn routed(wait_ms: f64, on_timeout: OnTimeout, required: &[&str]) -> Always {
+pub(crate) fn routed(wait_ms: f64, on_timeout: OnTimeout, required: &[&str]) -> Always {
     Always(Routing {
         async_wait_ms: wait_ms,
         on_timeout,

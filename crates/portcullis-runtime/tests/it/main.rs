@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod allocations;
 #[cfg(test)]
+mod breaker;
+#[cfg(test)]
 mod deep;
 #[cfg(test)]
 mod effects;
