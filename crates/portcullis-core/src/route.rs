@@ -19,6 +19,20 @@ pub enum OnTimeout {
     Stop,
 }
 
+impl OnTimeout {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Allow, Self::Pause, Self::Stop];
+
+    /// The wire name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Pause => "pause",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 /// `RiskRoutingDecision`: how one event is judged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Routing {

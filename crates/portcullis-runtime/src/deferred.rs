@@ -364,6 +364,7 @@ fn disabled(policy: &Policy, id: &RuleId) -> bool {
 }
 
 fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
+    gathered.fallbacks.push(on_timeout);
     let decision = match on_timeout {
         OnTimeout::Allow => return,
         OnTimeout::Pause => Decision::pause(

@@ -9,8 +9,8 @@ use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
     Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
     DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event,
-    GatewaySettings, History, Mode, Parts, Policy, RiskRouter, Routing, RuleCoverage, RuleId,
-    RuleOutcome, Severity, StopSpec, nothing_triggered,
+    GatewaySettings, History, Mode, OnTimeout, Parts, Policy, RiskRouter, Routing, RuleCoverage,
+    RuleId, RuleOutcome, Severity, StopSpec, nothing_triggered,
 };
 
 use tracing::field::Empty;
@@ -156,6 +156,8 @@ pub(crate) struct Gathered {
     /// When the last rule was done. Asking the clock costs as much as a rule.
     last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
+    /// What happened in the place of deep rules that did not answer.
+    pub(crate) fallbacks: Vec<OnTimeout>,
     pub(crate) coverage: Coverage,
 }
 
@@ -443,7 +445,11 @@ impl Gateway {
         let inbox = self.inbox.as_deref();
         if let Some(inbox) = inbox {
             let run_id = &input.context.run_id;
+            let known = gathered.decisions.len();
             deferred::take_late(inbox, &self.breakers, run_id, policy.gateway(), gathered);
+            for (_, decision) in &gathered.decisions[known..] {
+                self.tell(|telemetry| telemetry.late(&decision.rule_id, decision.action));
+            }
         }
         let mut plan = deferred::Plan::new(policy, inbox, input.event, routing);
         if plan.is_empty() {
@@ -457,7 +463,27 @@ impl Gateway {
             plan.skip(gathered);
         } else {
             gathered.last = None;
+            let before = gathered.coverage.rules.len();
             plan.run(self, policy, input, routing, gathered).await;
+            self.tell(|telemetry| {
+                for rule in &gathered.coverage.rules[before..] {
+                    let took = Duration::from_nanos(rule.elapsed_ns);
+                    telemetry.deep_rule(&rule.id, rule.outcome, took);
+                }
+                for to in &gathered.fallbacks {
+                    telemetry.fell_back(*to);
+                }
+            });
+        }
+    }
+
+    /// A hook that panics must not undo the decision that it is told of.
+    fn tell(&self, what: impl FnOnce(&dyn Telemetry)) {
+        if let Some(telemetry) = &self.telemetry {
+            let _ = fence::catching(|| {
+                what(&**telemetry);
+                Ok(())
+            });
         }
     }
 
@@ -527,12 +553,7 @@ impl Gateway {
                 Ok(())
             });
         }
-        if let Some(telemetry) = &self.telemetry {
-            let _ = fence::catching(|| {
-                telemetry.evaluated(event, &evaluation);
-                Ok(())
-            });
-        }
+        self.tell(|telemetry| telemetry.evaluated(event, &evaluation));
         evaluation
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_core::Policy;
 use portcullis_core::pack::diagnostic::Report;
 use portcullis_core::pack::{self, Loaded, Pack};
 use portcullis_core::rules::Rule;
@@ -28,6 +29,9 @@ pub enum LoadError {
     /// The pack is wrong.
     #[error("{0}")]
     Invalid(Box<Report>),
+    /// The pack is fine, but what it needs is not there.
+    #[error("the pack cannot be put in force: {0}")]
+    Unusable(String),
 }
 
 /// A pack in a file, and what it is loaded with.
@@ -134,6 +138,14 @@ impl Reloader {
     /// Looks at the file. A changed pack that loads comes into force; one that does not changes
     /// nothing.
     pub fn check(&mut self, gateway: &Gateway) -> Reload {
+        self.check_with(|policy| {
+            gateway.replace_policy(policy);
+            Ok(())
+        })
+    }
+
+    /// Looks at the file, and leaves it to `put` to bring a changed pack into force, or to refuse it.
+    pub fn check_with(&mut self, put: impl FnOnce(Policy) -> Result<(), LoadError>) -> Reload {
         let text = match read(&self.file.path) {
             Ok(text) => text,
             Err(error) => {
@@ -155,8 +167,10 @@ impl Reloader {
                 policy, warnings, ..
             }) => {
                 let digest = policy.identity().digest.clone();
-                gateway.replace_policy(policy);
-                Reload::Replaced(InForce { digest, warnings })
+                match put(policy) {
+                    Ok(()) => Reload::Replaced(InForce { digest, warnings }),
+                    Err(error) => Reload::Refused(error),
+                }
             }
             Err(error) => Reload::Refused(error),
         }

@@ -2,13 +2,30 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use portcullis_core::{Action, Evaluation, Event, RuleOutcome};
+use std::time::Duration;
+
+use portcullis_core::{Action, Evaluation, Event, OnTimeout, RuleId, RuleOutcome};
 
 /// Sees every evaluation, early stops included. Called on the evaluation's own path: count, do not
 /// send.
 pub trait Telemetry: Send + Sync + 'static {
     /// An event has been judged.
     fn evaluated(&self, event: &Event, evaluation: &Evaluation);
+
+    /// A deep rule was to judge an event: how it fared, and how long that took.
+    fn deep_rule(&self, id: &RuleId, outcome: RuleOutcome, took: Duration) {
+        let _ = (id, outcome, took);
+    }
+
+    /// A deep rule did not answer in time, or could not be asked, and this happened instead.
+    fn fell_back(&self, to: OnTimeout) {
+        let _ = to;
+    }
+
+    /// A deep rule's decision on an earlier event came late.
+    fn late(&self, id: &RuleId, action: Action) {
+        let _ = (id, action);
+    }
 }
 
 /// Carries traces over process boundaries: a deep rule in another process is part of the trace of the event that
@@ -28,9 +45,21 @@ pub struct Counters {
     outcomes: [AtomicU64; RuleOutcome::ALL.len()],
     elapsed_us: AtomicU64,
     no_policy: AtomicU64,
+    fallbacks: [AtomicU64; OnTimeout::ALL.len()],
+    late: AtomicU64,
 }
 
 impl Counters {
+    /// Deep rules in whose place this happened.
+    pub fn fallbacks(&self, to: OnTimeout) -> u64 {
+        self.fallbacks[to as usize].load(Ordering::Relaxed)
+    }
+
+    /// Decisions of deep rules that came late.
+    pub fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
     /// Evaluations that ended in this action.
     pub fn action(&self, action: Action) -> u64 {
         self.actions[action as usize].load(Ordering::Relaxed)
@@ -70,5 +99,13 @@ impl Telemetry for Counters {
         if evaluation.policy.digest.is_empty() {
             add(&self.no_policy, 1);
         }
+    }
+
+    fn fell_back(&self, to: OnTimeout) {
+        self.fallbacks[to as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn late(&self, _id: &RuleId, _action: Action) {
+        self.late.fetch_add(1, Ordering::Relaxed);
     }
 }

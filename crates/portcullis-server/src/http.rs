@@ -222,9 +222,10 @@ async fn prometheus(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
         return unauthorized(error);
     }
     let memory = app.memory_state().await;
+    let evidence = app.evidence_state();
     let page = app
         .metrics
-        .page(app.uptime(), app.evidence_state(), memory.as_ref());
+        .page(app.uptime(), evidence, memory.as_ref(), &app.gateway);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

@@ -16,6 +16,7 @@ pub mod client;
 pub mod config;
 mod cstp;
 pub mod decisions;
+mod deep_metrics;
 mod files;
 mod guard;
 mod http;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use portcullis_core::{Evaluation, Event};
-use portcullis_runtime::Telemetry;
+use portcullis_core::{Action, Evaluation, Event, OnTimeout, RuleId, RuleOutcome};
+use portcullis_runtime::{Gateway, Telemetry};
 use portcullis_store::memory::MemoryState;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::auth::AuthError;
+use crate::deep_metrics::DeepMetrics;
 use crate::method::Method;
 
 /// From 20 µs up to 5 s, each twice to two and a half times the one before.
@@ -33,7 +34,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// A text that is one of a bounded set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Label(Arc<str>);
+pub(crate) struct Label(pub(crate) Arc<str>);
 
 impl EncodeLabelValue for Label {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -156,6 +157,7 @@ pub(crate) struct Metrics {
     memory: MemoryMetrics,
     callbacks: Family<OutcomeLabel, Counter>,
     callbacks_waiting: Gauge,
+    deep: DeepMetrics,
     uptime: Gauge,
 }
 
@@ -173,7 +175,7 @@ struct MemoryMetrics {
     seconds: Histogram,
 }
 
-fn latency() -> Histogram {
+pub(crate) fn latency() -> Histogram {
     Histogram::new(LATENCY_SECONDS)
 }
 
@@ -204,6 +206,7 @@ impl Default for Metrics {
             },
             callbacks: Family::default(),
             callbacks_waiting: Gauge::default(),
+            deep: DeepMetrics::register(&mut registry),
             uptime: Gauge::default(),
             registry: Registry::default(),
         };
@@ -455,7 +458,9 @@ impl Metrics {
         uptime: Duration,
         evidence: EvidenceState,
         memory: Option<&MemoryState>,
+        gateway: &Gateway,
     ) -> String {
+        self.deep.look_at(gateway);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         self.uptime.set(whole(uptime.as_secs()));
         self.evidence.entries.set(whole(evidence.entries));
@@ -499,5 +504,17 @@ impl Telemetry for Metrics {
         if evaluation.policy.digest.is_empty() {
             self.no_policy.inc();
         }
+    }
+
+    fn deep_rule(&self, id: &RuleId, outcome: RuleOutcome, took: Duration) {
+        self.deep.asked(id, outcome, took);
+    }
+
+    fn fell_back(&self, to: OnTimeout) {
+        self.deep.fell_back(to);
+    }
+
+    fn late(&self, id: &RuleId, action: Action) {
+        self.deep.late(id, action);
     }
 }

@@ -3,12 +3,13 @@
 use std::io::IsTerminal;
 
 use axum::http::{HeaderMap, HeaderName};
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use portcullis_runtime::Propagation;
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -83,7 +84,11 @@ pub fn start(
         tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("portcullis"))
             // Ours alone: an exporter that traces its own requests never ends.
-            .with_filter(Targets::new().with_target("portcullis_server", LevelFilter::DEBUG))
+            .with_filter(
+                Targets::new()
+                    .with_target("portcullis_server", LevelFilter::DEBUG)
+                    .with_target("portcullis_runtime", LevelFilter::DEBUG),
+            )
     });
     tracing_subscriber::registry()
         .with(lines.with_filter(logged))
@@ -95,12 +100,58 @@ pub fn start(
 
 /// Makes a span part of its caller's trace, if the caller says which (W3C `traceparent`).
 pub(crate) fn join_trace(span: &Span, headers: &HeaderMap) {
-    if span.is_disabled() || !headers.contains_key("traceparent") {
+    if span.is_disabled() || !headers.contains_key(TRACEPARENT) {
         return;
     }
     let parent = TraceContextPropagator::new().extract(&Headers(headers));
     // Fails where nobody exports spans.
     let _ = span.set_parent(parent);
+}
+
+/// Carries traces to deep rules in other processes, and takes up those that come from one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TraceContext;
+
+impl Propagation for TraceContext {
+    fn carry(&self, span: &Span) -> Option<String> {
+        let mut carried = Carried::default();
+        TraceContextPropagator::new().inject_context(&span.context(), &mut carried);
+        carried.0
+    }
+
+    fn adopt(&self, span: &Span, traceparent: &str) {
+        if span.is_disabled() {
+            return;
+        }
+        let carried = Carried(Some(traceparent.to_owned()));
+        let parent = TraceContextPropagator::new().extract(&carried);
+        // Fails where nobody exports spans.
+        let _ = span.set_parent(parent);
+    }
+}
+
+/// A `traceparent` on its own.
+#[derive(Default)]
+struct Carried(Option<String>);
+
+const TRACEPARENT: &str = "traceparent";
+
+impl Extractor for Carried {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.as_deref().filter(|_| key == TRACEPARENT)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![TRACEPARENT]
+    }
+}
+
+impl Injector for Carried {
+    fn set(&mut self, key: &str, value: String) {
+        if key == TRACEPARENT {
+            self.0 = Some(value);
+        }
+    }
 }
 
 struct Headers<'h>(&'h HeaderMap);
