@@ -42,6 +42,10 @@ pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
+#[cfg(feature = "redis")]
+pub use inbox::redis::{
+    RedisSettings, RedisSettingsError, TlsIdentity, Worker, WorkerCounts, WorkerLimits,
+};
 #[cfg(any(feature = "grpc", feature = "redis"))]
 pub use inbox::remote::{RemoteInbox, ServedRule};
 pub use inbox::{

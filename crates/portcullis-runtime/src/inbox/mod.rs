@@ -4,6 +4,8 @@
 mod desk;
 mod late;
 mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(any(feature = "grpc", feature = "redis"))]
 pub(crate) mod remote;
 

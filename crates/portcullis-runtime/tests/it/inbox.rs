@@ -53,7 +53,7 @@ async fn the_memory_inbox_conforms() {
 }
 
 /// Repeats the event's text, after as many milliseconds as its payload says.
-fn echo() -> DeepRules {
+pub(crate) fn echo() -> DeepRules {
     deep_rules([deep("echo", |event| async move {
         let ms = event.payload.get("delay_ms").and_then(Value::as_u64);
         sleep(Duration::from_millis(ms.unwrap_or_default())).await;
@@ -63,7 +63,7 @@ fn echo() -> DeepRules {
     })])
 }
 
-fn request(run: &str, correlation_id: &str, delay_ms: u64) -> DeepRequest {
+pub(crate) fn request(run: &str, correlation_id: &str, delay_ms: u64) -> DeepRequest {
     let mut event = prompt(run, &format!("echo of {correlation_id}"));
     event.payload.insert("delay_ms".to_owned(), delay_ms.into());
     let context = Context::new(run);
@@ -79,7 +79,7 @@ fn request(run: &str, correlation_id: &str, delay_ms: u64) -> DeepRequest {
     }
 }
 
-fn assert_echo(response: &DeepResponse, run: &str, correlation_id: &str) {
+pub(crate) fn assert_echo(response: &DeepResponse, run: &str, correlation_id: &str) {
     assert_eq!(response.run_id, run);
     assert_eq!(response.correlation_id, correlation_id);
     let [(id, DeepAnswer::Decided(said))] = response.answers.as_slice() else {
@@ -92,7 +92,7 @@ fn assert_echo(response: &DeepResponse, run: &str, correlation_id: &str) {
 }
 
 /// Drains until so many responses are there, or it is clear that they will not come.
-async fn drained(inbox: &dyn GuardInbox, run: &str, count: usize) -> Vec<DeepResponse> {
+pub(crate) async fn drained(inbox: &dyn GuardInbox, run: &str, count: usize) -> Vec<DeepResponse> {
     let mut responses = inbox.drain_responses(run);
     let started = Instant::now();
     while responses.len() < count && started.elapsed() < PATIENCE {

@@ -23,6 +23,8 @@ mod late;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod redis;
+#[cfg(test)]
 mod reload;
 #[cfg(test)]
 mod sequence;
