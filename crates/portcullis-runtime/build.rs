@@ -5,7 +5,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     const PROTO: &str = "proto/portcullis/deep/v1/deep.proto";
     println!("cargo::rerun-if-changed={PROTO}");
     let files = protox::compile([PROTO], ["proto"])?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    tonic_prost_build::configure()
+        .boxed(".portcullis.deep.v1.Answer.said.decided")
+        .compile_fds(files)?;
     Ok(())
 }
 

@@ -42,12 +42,14 @@ pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
+#[cfg(feature = "grpc")]
+pub use inbox::grpc::sidecar::{SidecarSettings, SidecarTls, serve as serve_sidecar};
+#[cfg(feature = "grpc")]
+pub use inbox::grpc::{BearerToken, GrpcError, GrpcSettings};
 #[cfg(feature = "redis")]
-pub use inbox::redis::{
-    RedisSettings, RedisSettingsError, TlsIdentity, Worker, WorkerCounts, WorkerLimits,
-};
+pub use inbox::redis::{RedisSettings, RedisSettingsError, Worker, WorkerCounts, WorkerLimits};
 #[cfg(any(feature = "grpc", feature = "redis"))]
-pub use inbox::remote::{RemoteInbox, ServedRule};
+pub use inbox::remote::{RemoteInbox, ServedRule, TlsIdentity};
 pub use inbox::{
     AskError, AwaitError, GuardInbox, InboxDepth, InboxLimits, MemoryInbox, SubmitError,
 };

@@ -2,6 +2,8 @@
 //! process, behind a Redis, or behind gRPC.
 
 mod desk;
+#[cfg(feature = "grpc")]
+pub(crate) mod grpc;
 mod late;
 mod memory;
 #[cfg(feature = "redis")]

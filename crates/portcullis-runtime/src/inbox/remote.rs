@@ -4,6 +4,7 @@
 //! and moves requests and responses. All that must survive a lost connection is at the desk: the transport
 //! sends again what is outstanding, and a response that comes twice counts once.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,23 @@ pub struct ServedRule {
     pub events: EventSet,
     /// Whether it can judge now.
     pub ready: bool,
+}
+
+/// A certificate and its key, as PEM. The key is not printed.
+#[derive(Clone)]
+pub struct TlsIdentity {
+    /// The certificate, with those between it and the authority's.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl fmt::Debug for TlsIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsIdentity")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
+    }
 }
 
 /// `SteeringGuardInbox` over a connection: the rules are in other processes.

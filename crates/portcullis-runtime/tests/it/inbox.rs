@@ -102,7 +102,7 @@ pub(crate) async fn drained(inbox: &dyn GuardInbox, run: &str, count: usize) -> 
     responses
 }
 
-fn ids(responses: &[DeepResponse]) -> Vec<&str> {
+pub(crate) fn ids(responses: &[DeepResponse]) -> Vec<&str> {
     responses.iter().map(|r| &*r.correlation_id).collect()
 }
 

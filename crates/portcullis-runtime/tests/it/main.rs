@@ -17,6 +17,8 @@ mod fixtures;
 #[cfg(test)]
 mod gateway;
 #[cfg(test)]
+mod grpc;
+#[cfg(test)]
 mod inbox;
 #[cfg(test)]
 mod late;

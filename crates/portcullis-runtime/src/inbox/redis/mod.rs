@@ -25,7 +25,7 @@ use redis::{Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, TlsCert
 
 pub use self::worker::{Worker, WorkerCounts, WorkerLimits};
 use super::InboxLimits;
-use super::remote::RemoteInbox;
+use super::remote::{RemoteInbox, TlsIdentity};
 
 /// Where the Redis is, and what of it is ours.
 #[derive(Clone)]
@@ -35,20 +35,11 @@ pub struct RedisSettings {
     /// What all keys start with. Gateways and workers of the same name belong together.
     pub name: String,
     /// For `rediss://`: the authority that signed the server's certificate, as PEM, if the system does not know it.
-    pub ca: Option<Vec<u8>>,
+    pub ca: Option<String>,
     /// For `rediss://`: the certificate to show to the server.
     pub identity: Option<TlsIdentity>,
     /// How many requests may wait for one rule, those being evaluated among them. Beyond that they are refused.
     pub max_queued: usize,
-}
-
-/// A certificate and its key, as PEM.
-#[derive(Clone)]
-pub struct TlsIdentity {
-    /// The certificate.
-    pub certificate: Vec<u8>,
-    /// Its private key.
-    pub key: Vec<u8>,
 }
 
 /// Why these settings cannot be used.
@@ -77,6 +68,11 @@ impl RedisSettings {
         }
     }
 
+    /// Whether it can be used: the address, the name, and what certificates there are.
+    pub fn check(&self) -> Result<(), RedisSettingsError> {
+        self.client().map(|_| ())
+    }
+
     fn client(&self) -> Result<Client, RedisSettingsError> {
         if self.name.is_empty() || self.name.contains(['{', '}']) {
             return Err(RedisSettingsError::Name(self.name.clone()));
@@ -101,10 +97,10 @@ impl RedisSettings {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = TlsCertificates {
             client_tls: self.identity.as_ref().map(|identity| ClientTlsConfig {
-                client_cert: identity.certificate.clone(),
-                client_key: identity.key.clone(),
+                client_cert: identity.certificate.clone().into_bytes(),
+                client_key: identity.key.clone().into_bytes(),
             }),
-            root_cert: self.ca.clone(),
+            root_cert: self.ca.clone().map(String::into_bytes),
         };
         Client::build_with_tls(info, tls).map_err(certificates)
     }
@@ -139,11 +135,5 @@ impl fmt::Debug for RedisSettings {
             .field("identity", &self.identity.is_some())
             .field("max_queued", &self.max_queued)
             .finish()
-    }
-}
-
-impl fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TlsIdentity(..)")
     }
 }
