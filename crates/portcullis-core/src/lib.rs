@@ -75,15 +75,13 @@ pub use framing::{
 pub use history::{History, ToolPattern};
 pub use ids::{DecisionId, RuleId};
 pub use intent::JailbreakIntent;
-pub use policy::{
-    BreakerSettings, DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder,
-};
+pub use policy::{BreakerSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
 pub use redact::{
     RedactError, merge as merge_redactions, redact_event, redact_text, redacted_value,
 };
 pub use resolve::{DecisionPolicy, DefaultDecisionPolicy, nothing_triggered};
 pub use route::{DefaultRiskRouter, JAILBREAK_CLASSIFIER, OnTimeout, RiskRouter, Routing};
-pub use rules::CompiledRule;
+pub use rules::{CompiledRule, DeepRuleEntry, DeepRuleSettings};
 pub use snapshot::{
     AvailableTools, ContextBuilder, ContextSnapshot, DefaultContextBuilder, Signals, SnapshotWire,
     ToolRiskInfo, ToolRiskTier, ToolRisks, TrustBoundary,

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::canonical;
 use crate::decision::{Decision, RedactionSpec, Severity, StopSpec};
@@ -20,7 +20,8 @@ use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{
-    Body, CompiledRule, EventScan, Rule, RuleCompiler, RuleInput, RuleSettings, Subject,
+    Body, CompiledRule, DeepRuleEntry, DeepRuleSettings, DeepSettings, DeepSpec, EventScan, Rule,
+    RuleCompiler, RuleInput, RuleSettings, Subject,
 };
 use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
 use crate::signals::SignalPatterns;
@@ -114,17 +115,6 @@ impl Default for Limits {
 /// What the name of a run, an event type or a tool may measure. Names are kept between events.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
-/// A deep rule that the policy wants.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DeepRuleSettings {
-    /// Which.
-    pub id: RuleId,
-    /// A disabled one is not run even if it is registered.
-    pub enabled: bool,
-    /// Its own settings, for whoever builds it.
-    pub config: Map<String, Value>,
-}
-
 /// Settings on their way to a [`Policy`].
 #[derive(Clone)]
 pub struct PolicyBuilder {
@@ -135,7 +125,7 @@ pub struct PolicyBuilder {
     tool_risks: Vec<(String, ToolRiskTier)>,
     risk_router: DefaultRiskRouter,
     rules: Vec<RuleEntry>,
-    deep_rules: Vec<DeepRuleSettings>,
+    deep_rules: Vec<DeepRuleEntry>,
 }
 
 #[derive(Clone)]
@@ -235,9 +225,23 @@ impl PolicyBuilder {
         self.deep_rules.iter().map(|rule| &rule.id)
     }
 
-    /// Names a deep rule that the gateway is to run.
+    /// Names a deep rule that the gateway is to run, and that somebody else builds.
     pub fn deep_rule(mut self, settings: DeepRuleSettings) -> Self {
-        self.deep_rules.push(settings);
+        self.deep_rules.push(settings.into());
+        self
+    }
+
+    /// Adds a deep rule of a known kind under a name of yours, on events of yours.
+    pub fn named_deep_rule(
+        mut self,
+        id: impl Into<RuleId>,
+        spec: &DeepSpec,
+        settings: DeepSettings,
+        events: Option<EventSet>,
+        enabled: bool,
+    ) -> Self {
+        let entry = DeepRuleEntry::new(id.into(), spec, settings, events, enabled);
+        self.deep_rules.push(entry);
         self
     }
 
@@ -431,7 +435,7 @@ pub struct Policy {
     triggers: Vec<Trigger>,
     /// Events whose texts some rule wants to see through disguises.
     evasive_events: EventSet,
-    deep_rules: Vec<DeepRuleSettings>,
+    deep_rules: Vec<DeepRuleEntry>,
 }
 
 impl Policy {
@@ -490,7 +494,7 @@ impl Policy {
     }
 
     /// The deep rules it names.
-    pub fn deep_rules(&self) -> &[DeepRuleSettings] {
+    pub fn deep_rules(&self) -> &[DeepRuleEntry] {
         &self.deep_rules
     }
 

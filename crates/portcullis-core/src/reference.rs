@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::detectors::{self, Entry, Family, Kind};
 use crate::error_code::ErrorCode;
-use crate::rules::BUILT_IN;
+use crate::rules::{BUILT_IN, KNOWN_DEEP, RuleSpec};
 
 const HEADER: &str = "<!-- Made by `cargo xtask docs` from the code. Do not edit. -->\n\n";
 
@@ -14,18 +14,25 @@ pub fn rules_page() -> String {
     page.push_str("What `portcullis rule explain ID` prints. ");
     page.push_str("[The guide](guide.md) shows how to put them together in a policy pack.\n");
     for spec in BUILT_IN {
-        let events = (spec.events)().names().join("`, `");
-        // Writing to a String cannot fail.
-        let _ = write!(
-            page,
-            "\n## {}\n\nVersion {}, {}. Judges `{events}` by default.\n\n{}",
-            spec.id,
-            spec.version,
-            spec.cost.as_str(),
-            spec.page().replace("\n## ", "\n### "),
-        );
+        rule_section(spec, &mut page);
+    }
+    for spec in KNOWN_DEEP {
+        rule_section(spec, &mut page);
     }
     page
+}
+
+fn rule_section<S>(spec: &RuleSpec<S>, page: &mut String) {
+    let events = (spec.events)().names().join("`, `");
+    // Writing to a String cannot fail.
+    let _ = write!(
+        page,
+        "\n## {}\n\nVersion {}, {}. Judges `{events}` by default.\n\n{}",
+        spec.id,
+        spec.version,
+        spec.cost.as_str(),
+        spec.page().replace("\n## ", "\n### "),
+    );
 }
 
 /// `docs/error-codes.md`: every code a STOP can carry.

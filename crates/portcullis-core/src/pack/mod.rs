@@ -5,6 +5,7 @@
 //! A pack with an error in any environment is refused in all of them.
 
 pub mod cases;
+mod deep;
 pub mod diagnostic;
 pub mod yaml;
 
@@ -13,12 +14,12 @@ use std::sync::Arc;
 use crate::detectors::{self, Entry, Kind};
 use crate::event::EventType;
 use crate::ids::RuleId;
-use crate::policy::{DeepRuleSettings, GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
+use crate::policy::{GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{BUILT_IN, KNOWN_DEEP, Rule, RuleSettings};
 use crate::scan::EventSet;
 use crate::snapshot::{ToolRiskTier, ToolRisks};
-use diagnostic::{Diagnostics, Place, Report};
+use diagnostic::{Diagnostic, Diagnostics, Place, Report};
 use yaml::{MapReader, Node, Yaml};
 
 /// The pack that a user gets with no flags.
@@ -292,7 +293,7 @@ fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy
         builder = read_sync_rule(node, pack, builder, d);
     }
     for node in map.list("async_rules", d).unwrap_or_default() {
-        builder = read_async_rule(node, pack, builder, d);
+        builder = deep::read_rule(node, pack, builder, d);
     }
     if let Some(node) = root.member("risk_router") {
         check_suspicious_rules(node, pack, &builder, d);
@@ -564,9 +565,18 @@ fn unknown_rule(
         .map(|spec| spec.id)
         .chain(custom.iter().map(RuleId::as_str));
     let finding = d.error(node.place, format!("unknown rule `{kind}`"));
+    suggest_kind(finding, kind, kind_is_given, names);
+}
+
+/// The nearest kind of rule. A name that is near none is likely meant to be just a name.
+fn suggest_kind<'n>(
+    finding: &mut Diagnostic,
+    kind: &str,
+    kind_is_given: bool,
+    names: impl IntoIterator<Item = &'n str>,
+) {
     finding.suggest(kind, names);
     if let Some(help) = finding.help.take() {
-        // A name of the user's own is likely meant to be just that.
         let named = !kind_is_given && !help.starts_with("did you mean");
         let prefix = if named {
             "say what kind it is with `rule:`; "
@@ -575,63 +585,6 @@ fn unknown_rule(
         };
         finding.help(format!("{prefix}{help}"));
     }
-}
-
-fn read_async_rule(
-    node: &Node,
-    pack: &Pack<'_>,
-    builder: PolicyBuilder,
-    d: &mut Diagnostics,
-) -> PolicyBuilder {
-    let Some(mut map) = open_rule(node, d) else {
-        return builder;
-    };
-    let id_node = map.require("id", d);
-    let id = id_node.and_then(|n| yaml::text(n, "id", d));
-    let enabled = map.boolean("enabled", d).unwrap_or(true);
-    let config = map.get("config");
-    map.finish(d);
-    let (Some(id), Some(id_node)) = (id, id_node) else {
-        return builder;
-    };
-    let config = match config.map(|config| (config, config.to_json())) {
-        None => serde_json::Map::new(),
-        Some((_, serde_json::Value::Object(config))) => config,
-        Some((config, _)) => {
-            d.error(
-                config.place,
-                format!("`config` must be a mapping, not {}", config.kind()),
-            );
-            return builder;
-        }
-    };
-    let custom = |rule: &Arc<dyn Rule>| rule.info().id.as_str() == id;
-    if BUILT_IN.iter().any(|spec| spec.id == id) || pack.custom_rules.iter().any(custom) {
-        d.error(id_node.place, format!("`{id}` is a fast rule"))
-            .help("move it to `sync_rules`");
-        return builder;
-    }
-    let known = || {
-        KNOWN_DEEP
-            .iter()
-            .map(|deep| deep.id)
-            .chain(pack.deep_rules.iter().copied())
-    };
-    if !known().any(|deep| deep == id) {
-        d.error(id_node.place, format!("unknown deep rule `{id}`"))
-            .suggest(id, known());
-        return builder;
-    }
-    if builder.has_rule(id) {
-        d.error(id_node.place, format!("rule `{id}` is there twice"))
-            .help("keep one of them");
-        return builder;
-    }
-    builder.deep_rule(DeepRuleSettings {
-        id: RuleId::from(id),
-        enabled,
-        config,
-    })
 }
 
 fn read_events(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<EventSet> {

@@ -155,17 +155,7 @@ impl Expression {
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<RuleSettings> {
         let when = config.require("when", d);
         let verdict = read_verdict(config, d);
-        let severities = Severity::ALL.map(|severity| (severity.as_str(), severity));
-        let severity = config
-            .one_of("severity", &severities, d)
-            .unwrap_or_default();
-        let effect_names = Effect::ALL.map(|effect| (effect.as_str(), effect));
-        let effects = config
-            .list("effects", d)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|node| yaml::one_of(node, "effect", &effect_names, d))
-            .collect();
+        let (severity, effects) = read_severity(config, d);
         let reason = config.text("reason", d).map(str::to_owned);
         let remediation = config.text("remediation", d).map(str::to_owned);
         let when_node = when?;
@@ -246,44 +236,95 @@ fn read_verdict(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<Verdi
         Some(node) => yaml::one_of(node, "action", &actions, d)?,
         None => Action::Stop,
     };
+    refuse_other_keys(config, action, Action::as_str, d);
+    Verdict::read(config, action, d)
+}
+
+/// Reports the keys that only another action has. `spelt` is how the rule writes actions.
+pub(super) fn refuse_other_keys(
+    config: &mut MapReader<'_>,
+    action: Action,
+    spelt: fn(Action) -> &'static str,
+    d: &mut Diagnostics,
+) {
     for (owner, keys) in OWN_KEYS {
         for key in keys.iter().filter(|_| *owner != action) {
+            let (owner, action) = (spelt(*owner), spelt(action));
             let message = format!("`{key}` goes with `action: {owner}`, and this is {action}");
             config.refuse(key, &message, d);
         }
     }
-    Some(match action {
-        Action::Pause => {
-            let scopes = PauseScope::ALL.map(|scope| (scope.as_str(), scope));
-            let default = PauseSpec::default();
-            Verdict::Pause(PauseSpec {
-                scope: config.one_of("scope", &scopes, d).unwrap_or(default.scope),
-                approver_roles: config
-                    .texts("approver_roles", d)
-                    .unwrap_or(default.approver_roles),
-                prompt: config.text("prompt", d).unwrap_or_default().to_owned(),
-                timeout_s: config.amount("timeout_s", d).or(default.timeout_s),
-            })
-        }
-        Action::Retry => Verdict::Retry(RetrySpec {
-            max_attempts: config
-                .count("max_attempts", d)
-                .map_or(RetrySpec::default().max_attempts, |n| {
-                    u32::try_from(n).unwrap_or(u32::MAX)
-                }),
-            corrective_message: config
-                .text("corrective_message", d)
-                .unwrap_or_default()
-                .to_owned(),
-        }),
-        _ => {
-            let mut stop = StopSpec::default();
-            if let Some(message) = config.text("user_message", d) {
-                stop.user_message = message.to_owned().into();
+}
+
+impl Verdict {
+    /// The keys of an action that has some.
+    pub(super) fn read(
+        config: &mut MapReader<'_>,
+        action: Action,
+        d: &mut Diagnostics,
+    ) -> Option<Self> {
+        match action {
+            Action::Allow | Action::Redact => None,
+            Action::Pause => Some(Self::Pause(read_pause(config, d))),
+            Action::Retry => Some(Self::Retry(read_retry(config, d))),
+            Action::Stop => {
+                let mut stop = StopSpec::default();
+                if let Some(message) = config.text("user_message", d) {
+                    stop.user_message = message.to_owned().into();
+                }
+                Some(Self::Stop(stop))
             }
-            Verdict::Stop(stop)
         }
-    })
+    }
+
+    /// The decision.
+    pub(super) fn decide(&self, rule: RuleId, reason: String) -> Decision {
+        match self {
+            Self::Stop(stop) => Decision::stop(rule, reason, stop.clone()),
+            Self::Pause(pause) => Decision::pause(rule, reason, pause.clone()),
+            Self::Retry(retry) => Decision::retry(rule, reason, retry.clone()),
+        }
+    }
+}
+
+fn read_pause(config: &mut MapReader<'_>, d: &mut Diagnostics) -> PauseSpec {
+    let scopes = PauseScope::ALL.map(|scope| (scope.as_str(), scope));
+    let default = PauseSpec::default();
+    PauseSpec {
+        scope: config.one_of("scope", &scopes, d).unwrap_or(default.scope),
+        approver_roles: config
+            .texts("approver_roles", d)
+            .unwrap_or(default.approver_roles),
+        prompt: config.text("prompt", d).unwrap_or_default().to_owned(),
+        timeout_s: config.amount("timeout_s", d).or(default.timeout_s),
+    }
+}
+
+fn read_retry(config: &mut MapReader<'_>, d: &mut Diagnostics) -> RetrySpec {
+    let attempts = config.count("max_attempts", d);
+    RetrySpec {
+        max_attempts: attempts.map_or(RetrySpec::default().max_attempts, |n| {
+            u32::try_from(n).unwrap_or(u32::MAX)
+        }),
+        corrective_message: config
+            .text("corrective_message", d)
+            .unwrap_or_default()
+            .to_owned(),
+    }
+}
+
+/// The `severity` and `effects` of a rule's configuration.
+pub(super) fn read_severity(
+    config: &mut MapReader<'_>,
+    d: &mut Diagnostics,
+) -> (Severity, Vec<Effect>) {
+    let severities = Severity::ALL.map(|severity| (severity.as_str(), severity));
+    let severity = config.one_of("severity", &severities, d);
+    let names = Effect::ALL.map(|effect| (effect.as_str(), effect));
+    let effects = config.list("effects", d).unwrap_or_default().iter();
+    let effects = effects.filter_map(|node| yaml::one_of(node, "effect", &names, d));
+    let effects = effects.collect();
+    (severity.unwrap_or_default(), effects)
 }
 
 struct CompiledExpression {
@@ -309,11 +350,7 @@ impl CompiledExpression {
             .reason
             .clone()
             .unwrap_or_else(|| format!("`{}` holds", settings.when));
-        let mut decision = match &settings.verdict {
-            Verdict::Stop(stop) => Decision::stop(id, reason, stop.clone()),
-            Verdict::Pause(pause) => Decision::pause(id, reason, pause.clone()),
-            Verdict::Retry(retry) => Decision::retry(id, reason, retry.clone()),
-        };
+        let mut decision = settings.verdict.decide(id, reason);
         decision.remediation = settings.remediation.clone().map(Into::into);
         decision
             .with_severity(settings.severity)

@@ -8,6 +8,7 @@ mod arguments;
 mod attacks;
 mod blocked_domains;
 mod compiled;
+mod deep;
 mod entities;
 mod expression;
 mod injection_patterns;
@@ -32,6 +33,11 @@ use smallvec::SmallVec;
 pub use attacks::AttackPattern;
 pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use compiled::CompiledRule;
+pub use deep::{
+    DeepRuleEntry, DeepRuleSettings, DeepSettings, DeepSpec, Endpoint, ExternalRule, Header,
+    HttpClassifier, KNOWN_DEEP, Offsets, Placeholder, Presidio, Reading, Reply, Sought, SpanFields,
+    Template, UnsetVariable, VariableText,
+};
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};
 pub use injection_patterns::InjectionPatterns;
@@ -369,8 +375,8 @@ impl Label {
     }
 }
 
-/// A kind of rule that packs can use.
-pub struct RuleSpec {
+/// A kind of rule that packs can use. `S` is what its configuration becomes.
+pub struct RuleSpec<S = RuleSettings> {
     /// Its name in packs.
     pub id: &'static str,
     /// Its version.
@@ -381,10 +387,10 @@ pub struct RuleSpec {
     pub events: fn() -> EventSet,
     /// Its reference page, Markdown. The first line is a summary.
     pub doc: &'static str,
-    pub(crate) read: fn(&mut MapReader<'_>, &mut Diagnostics) -> Option<RuleSettings>,
+    pub(crate) read: fn(&mut MapReader<'_>, &mut Diagnostics) -> Option<S>,
 }
 
-impl RuleSpec {
+impl<S> RuleSpec<S> {
     /// The first line of its reference page.
     pub fn summary(&self) -> &'static str {
         self.doc.trim_start().lines().next().unwrap_or_default()
@@ -416,21 +422,6 @@ pub const BUILT_IN: &[RuleSpec] = &[
     Sequence::SPEC,
     Expression::SPEC,
 ];
-
-/// Deep rules that a pack may name. Each needs a model or a service behind it; until one is
-/// registered the rule counts as unavailable.
-pub const KNOWN_DEEP: &[DeepSpec] = &[DeepSpec {
-    id: "hf-jailbreak",
-    events: || EventSet::from_iter([EventType::LlmBefore]),
-}];
-
-/// A deep rule that packs can name before anybody registers it.
-pub struct DeepSpec {
-    /// Its name.
-    pub id: &'static str,
-    /// What it judges.
-    pub events: fn() -> EventSet,
-}
 
 /// The settings of a built-in rule: what a pack's `config` becomes, and what code builds directly.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -99,6 +99,26 @@ fn schemas() {
 }
 
 #[test]
+fn external_rules() {
+    let page = reports(include_str!("cases/broken/external.txt"), with_head);
+    insta::assert_snapshot!(page);
+}
+
+/// They are said to be there without a place, which would show them.
+#[test]
+fn secrets_in_a_pack_are_not_shown() {
+    let rule = |config: &str| {
+        with_head(&format!(
+            "async_rules:\n  - id: presidio\n    config:\n      {config}\n"
+        ))
+    };
+    let refused = try_load(&rule("url: 'https://user:hunter2@h'"), None).unwrap_err();
+    let warned = rule("url: http://h\n      headers: {X-Api-Key: hunter2}");
+    let warned = try_load(&warned, None).unwrap().warnings;
+    insta::assert_snapshot!(format!("{refused}\n{warned}"));
+}
+
+#[test]
 fn environments() {
     let two = "environments:\n  staging:\n    gateway: {mode: shadow}\n  production:\n";
     let wrong_mode = "environments:\n  staging:\n    gateway:\n      mode: shadwo\n  production:\n";

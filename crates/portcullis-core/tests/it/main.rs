@@ -11,6 +11,7 @@
 mod diagnostics;
 mod digests;
 mod evasions;
+mod external;
 mod framing;
 mod guardrail_properties;
 mod guardrails;

@@ -56,7 +56,7 @@ fn the_pack_of_the_rfc_loads_unchanged() {
             panic!("{:?}", policy.deep_rules());
         };
         assert_eq!((deep.id.as_str(), deep.enabled), ("hf-jailbreak", true));
-        assert_eq!(deep.config["threshold"], 0.85);
+        assert_eq!(deep.config().unwrap()["threshold"], 0.85);
         assert_eq!(action_on(&policy, "admin.execute"), Action::Stop);
         assert_eq!(action_on(&policy, "filesystem.read"), Action::Allow);
     }

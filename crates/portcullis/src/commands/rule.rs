@@ -21,13 +21,14 @@ pub(crate) fn list(args: &RuleListArgs) -> Result<Answer, Failure> {
         };
         detectors.iter().map(line).collect()
     } else {
-        let line = |spec| rule_line(spec, args.format);
-        BUILT_IN.iter().map(line).collect()
+        let fast = BUILT_IN.iter().map(|spec| rule_line(spec, args.format));
+        let deep = KNOWN_DEEP.iter().map(|spec| rule_line(spec, args.format));
+        fast.chain(deep).collect()
     };
     print(&lines.map_err(Failure::write)?.concat())
 }
 
-fn rule_line(spec: &RuleSpec, format: Format) -> std::io::Result<String> {
+fn rule_line<S>(spec: &RuleSpec<S>, format: Format) -> std::io::Result<String> {
     match format {
         Format::Json => json_line(&json!({
             "id": spec.id, "version": spec.version, "cost": spec.cost,
@@ -45,11 +46,8 @@ pub(crate) fn explain(args: &RuleExplainArgs) -> Result<Answer, Failure> {
     if let Some(spec) = BUILT_IN.iter().find(|spec| spec.id == args.id) {
         return print(&page(spec, args.format).map_err(Failure::write)?);
     }
-    if KNOWN_DEEP.iter().any(|deep| deep.id == args.id) {
-        return Err(Failure::Input(anyhow::anyhow!(
-            "`{}` is a deep rule: it needs a model, and this build has none",
-            args.id
-        )));
+    if let Some(spec) = KNOWN_DEEP.iter().find(|spec| spec.id == args.id) {
+        return print(&page(spec, args.format).map_err(Failure::write)?);
     }
     let detectors = built_in()?;
     let meant = detectors.iter().filter(|one| one.is_called(&args.id));
@@ -75,7 +73,7 @@ fn print(text: &str) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-fn page(spec: &RuleSpec, format: Format) -> std::io::Result<String> {
+fn page<S>(spec: &RuleSpec<S>, format: Format) -> std::io::Result<String> {
     let events = (spec.events)();
     match format {
         Format::Json => json_line(&json!({
@@ -97,7 +95,8 @@ fn unknown(id: &str, detectors: &[Detector]) -> Failure {
     let from = usize::from(id.contains('/'));
     let comparable = |one: &Detector| one.names().into_iter().skip(from).take(1 + 2 * from);
     let ids: Vec<String> = detectors.iter().flat_map(comparable).collect();
-    let rules = BUILT_IN.iter().map(|spec| spec.id);
+    let deep = KNOWN_DEEP.iter().map(|spec| spec.id);
+    let rules = BUILT_IN.iter().map(|spec| spec.id).chain(deep);
     let help = match nearest(id, rules.chain(ids.iter().map(String::as_str))) {
         Some(name) => format!("did you mean `{name}`?"),
         None => "see `portcullis rule list` and `portcullis rule list --detectors`".to_owned(),

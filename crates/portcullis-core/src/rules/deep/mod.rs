@@ -1,0 +1,147 @@
+//! Deep rules that packs can configure: their settings, what each asks a service, and what its answer
+//! means. Nothing here opens a connection; whoever hosts the rules does.
+
+mod endpoint;
+mod entry;
+mod hf_jailbreak;
+mod http_classifier;
+mod presidio;
+mod reading;
+mod reply;
+mod spans;
+mod template;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+pub use endpoint::{Endpoint, Header, UnsetVariable, VariableText};
+pub use entry::{DeepRuleEntry, DeepRuleSettings};
+pub use http_classifier::HttpClassifier;
+pub use presidio::Presidio;
+pub use reading::{Reading, Sought};
+pub use reply::Reply;
+pub use spans::{Offsets, SpanFields};
+pub use template::{Placeholder, Template};
+
+use super::{RuleError, RuleInput, RuleSpec};
+use crate::decision::{Decision, Severity};
+use crate::ids::RuleId;
+
+/// A kind of deep rule that packs can use.
+pub type DeepSpec = RuleSpec<DeepSettings>;
+
+/// Every deep rule that a pack may name without anybody's code, in the order they are documented. Each
+/// needs a model or a service behind it; until somebody registers one, the rule counts as unavailable.
+pub const KNOWN_DEEP: &[DeepSpec] = &[hf_jailbreak::SPEC, HttpClassifier::SPEC, Presidio::SPEC];
+
+/// The settings of a deep rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum DeepSettings {
+    /// As the pack has them: whoever builds the rule knows what they mean.
+    Other(Map<String, Value>),
+    /// `http-classifier`
+    HttpClassifier(Box<HttpClassifier>),
+    /// `presidio`
+    Presidio(Box<Presidio>),
+}
+
+impl DeepSettings {
+    /// The rule, if it is one that asks a service over HTTP.
+    pub fn external(&self) -> Option<&dyn ExternalRule> {
+        match self {
+            Self::Other(_) => None,
+            Self::HttpClassifier(rule) => Some(&**rule),
+            Self::Presidio(rule) => Some(&**rule),
+        }
+    }
+
+    /// The built-in kind that these are settings of.
+    pub(crate) fn spec(&self) -> Option<&'static DeepSpec> {
+        match self {
+            Self::Other(_) => None,
+            Self::HttpClassifier(_) => Some(&HttpClassifier::SPEC),
+            Self::Presidio(_) => Some(&Presidio::SPEC),
+        }
+    }
+}
+
+/// A deep rule that asks a service: JSON out, JSON back, by `POST`.
+pub trait ExternalRule: Send + Sync {
+    /// Where to ask, and how patiently.
+    fn endpoint(&self) -> &Endpoint;
+
+    /// What follows the endpoint's URL.
+    fn path(&self) -> &'static str {
+        ""
+    }
+
+    /// How bad its findings are.
+    fn severity(&self) -> Severity;
+
+    /// What to ask about an event; `None` if there is nothing in it to judge.
+    fn question(&self, input: &RuleInput<'_>) -> Result<Option<Value>, RuleError>;
+
+    /// What the service's answer to that question means for the event.
+    fn judge(
+        &self,
+        id: &RuleId,
+        input: &RuleInput<'_>,
+        answer: &[u8],
+    ) -> Result<Option<Decision>, RuleError>;
+}
+
+/// The answer as JSON. What is wrong with it is said without a word of it: it may repeat what was asked.
+fn parse(answer: &[u8]) -> Result<Value, RuleError> {
+    serde_json::from_slice(answer).map_err(|error| {
+        let kind = match error.classify() {
+            serde_json::error::Category::Eof => "ends too early",
+            _ => "is not JSON",
+        };
+        let (line, column) = (error.line(), error.column());
+        RuleError(format!(
+            "the answer {kind}, at line {line}, column {column}"
+        ))
+    })
+}
+
+/// The question, unless its texts are longer than the endpoint takes.
+fn bounded(question: Value, endpoint: &Endpoint) -> Result<Value, RuleError> {
+    let Some(max) = endpoint.max_text_bytes else {
+        return Ok(question);
+    };
+    let bytes = text_bytes(&question);
+    if bytes > max {
+        return Err(RuleError(format!(
+            "the request has {bytes} bytes of text; `max_text_bytes` is {max}"
+        )));
+    }
+    Ok(question)
+}
+
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(text_bytes).sum(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| name.len() + text_bytes(value))
+            .sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_documented() {
+        for spec in KNOWN_DEEP {
+            assert!(spec.summary().trim().ends_with('.'), "{}", spec.id);
+            for heading in ["## Configuration", "## Example"] {
+                assert!(spec.page().contains(heading), "{}: {heading}", spec.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::super::RuleInput;
+use crate::pack::diagnostic::{Diagnostics, Place, suggestion};
+use crate::pack::yaml::{Node, Yaml};
+
+/// What is asked about an event: JSON with placeholders in its texts.
+#[derive(Debug, Clone)]
+pub struct Template {
+    /// As it was written.
+    source: Value,
+    body: Body,
+    used: Vec<Placeholder>,
+    /// Whether some text is `{text}` and nothing else.
+    sends_text: bool,
+}
+
+/// Something of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placeholder {
+    /// `text_content`
+    Text,
+    /// `tool_name`
+    ToolName,
+    /// `tool_args`
+    ToolArgs,
+    /// `payload.result`
+    Result,
+    /// `event_type`
+    EventType,
+    /// `run_id`
+    RunId,
+    /// The whole event.
+    Event,
+    /// RFC-001's context snapshot.
+    Snapshot,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    Fixed(Value),
+    /// The value itself, whatever it is.
+    Whole(Placeholder),
+    /// Texts one after the other.
+    Joined(Vec<Piece>),
+    List(Vec<Body>),
+    Map(Vec<(String, Body)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Piece {
+    Text(String),
+    Value(Placeholder),
+}
+
+impl Placeholder {
+    /// All of them, with their names.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("text", Self::Text),
+        ("tool_name", Self::ToolName),
+        ("tool_args", Self::ToolArgs),
+        ("result", Self::Result),
+        ("event_type", Self::EventType),
+        ("run_id", Self::RunId),
+        ("event", Self::Event),
+        ("snapshot", Self::Snapshot),
+    ];
+
+    /// Whether it is what a service judges, and not only what it should know besides.
+    fn is_content(self) -> bool {
+        matches!(
+            self,
+            Self::Text | Self::ToolArgs | Self::Result | Self::Event
+        )
+    }
+
+    fn value(self, input: &RuleInput<'_>) -> Value {
+        let RuleInput {
+            event, snapshot, ..
+        } = input;
+        match self {
+            Self::Text => event.text().into(),
+            Self::ToolName => event.tool_name.clone().into(),
+            Self::ToolArgs => event.tool_args.clone().into(),
+            Self::Result => event.payload.get("result").cloned().unwrap_or_default(),
+            Self::EventType => event.event_type.as_str().into(),
+            Self::RunId => event.run_id.clone().into(),
+            Self::Event => serde_json::to_value(event).unwrap_or_default(),
+            Self::Snapshot => serde_json::to_value(snapshot.to_wire()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether the event has none of it.
+    fn is_absent(self, input: &RuleInput<'_>) -> bool {
+        let event = input.event;
+        match self {
+            Self::Text => event.text().is_empty(),
+            Self::ToolName => event.tool_name.as_ref().is_none_or(String::is_empty),
+            Self::ToolArgs => event.tool_args.as_ref().is_none_or(Map::is_empty),
+            Self::Result => event.payload.get("result").is_none_or(Value::is_null),
+            Self::EventType | Self::RunId | Self::Event | Self::Snapshot => false,
+        }
+    }
+}
+
+impl Template {
+    /// `{"text": "{text}"}`
+    pub fn text() -> Self {
+        Self {
+            source: serde_json::json!({"text": "{text}"}),
+            body: Body::Map(vec![("text".to_owned(), Body::Whole(Placeholder::Text))]),
+            used: vec![Placeholder::Text],
+            sends_text: true,
+        }
+    }
+
+    /// A pack's `request`. Every problem is reported where it stands.
+    pub(super) fn read(node: &Node, d: &mut Diagnostics) -> Option<Self> {
+        let mut reader = Reader {
+            used: Vec::new(),
+            sends_text: false,
+            wrong: false,
+            d,
+        };
+        let body = reader.body(node);
+        let Reader {
+            used,
+            sends_text,
+            wrong,
+            d,
+        } = reader;
+        if wrong {
+            return None;
+        }
+        if used.is_empty() {
+            d.error(node.place, "`request` sends nothing of the event")
+                .help("put a placeholder in it, such as \"{text}\"");
+            return None;
+        }
+        Some(Self {
+            source: node.to_json(),
+            body,
+            used,
+            sends_text,
+        })
+    }
+
+    /// Whether `{text}` is sent as it is, so that offsets into it mean something.
+    pub fn sends_text(&self) -> bool {
+        self.sends_text
+    }
+
+    /// What to send about an event; `None` if it has nothing of what the template is about.
+    pub fn fill(&self, input: &RuleInput<'_>) -> Option<Value> {
+        let about = |only_content: bool| {
+            let used = self.used.iter();
+            used.filter(move |one| !only_content || one.is_content())
+        };
+        let has_content = about(true).next().is_some();
+        if about(has_content).all(|one| one.is_absent(input)) {
+            return None;
+        }
+        Some(self.body.fill(input))
+    }
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.source.serialize(serializer)
+    }
+}
+
+impl Body {
+    fn fill(&self, input: &RuleInput<'_>) -> Value {
+        match self {
+            Self::Fixed(value) => value.clone(),
+            Self::Whole(placeholder) => placeholder.value(input),
+            Self::Joined(pieces) => {
+                let mut text = String::new();
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(fixed) => text.push_str(fixed),
+                        Piece::Value(placeholder) => match placeholder.value(input) {
+                            Value::Null => {}
+                            Value::String(value) => text.push_str(&value),
+                            value => text.push_str(&value.to_string()),
+                        },
+                    }
+                }
+                Value::String(text)
+            }
+            Self::List(items) => items.iter().map(|item| item.fill(input)).collect(),
+            Self::Map(members) => members
+                .iter()
+                .map(|(name, body)| (name.clone(), body.fill(input)))
+                .collect(),
+        }
+    }
+}
+
+struct Reader<'d> {
+    used: Vec<Placeholder>,
+    sends_text: bool,
+    wrong: bool,
+    d: &'d mut Diagnostics,
+}
+
+impl Reader<'_> {
+    fn body(&mut self, node: &Node) -> Body {
+        match &node.yaml {
+            Yaml::Text(text) => self.text(text, node.place),
+            Yaml::List(items) => Body::List(items.iter().map(|item| self.body(item)).collect()),
+            Yaml::Map(entries) => Body::Map(
+                entries
+                    .iter()
+                    .map(|(key, value)| (key.name.clone(), self.body(value)))
+                    .collect(),
+            ),
+            _ => Body::Fixed(node.to_json()),
+        }
+    }
+
+    fn text(&mut self, text: &str, place: Place) -> Body {
+        let pieces = match pieces(text) {
+            Ok(pieces) => pieces,
+            Err(Problem { message, help }) => {
+                self.wrong = true;
+                self.d.error(place, message).help(help);
+                Vec::new()
+            }
+        };
+        for piece in &pieces {
+            if let Piece::Value(placeholder) = piece
+                && !self.used.contains(placeholder)
+            {
+                self.used.push(*placeholder);
+            }
+        }
+        match pieces.as_slice() {
+            [Piece::Value(placeholder)] => {
+                self.sends_text |= *placeholder == Placeholder::Text;
+                Body::Whole(*placeholder)
+            }
+            [] => Body::Fixed(Value::String(String::new())),
+            [Piece::Text(text)] => Body::Fixed(Value::String(text.clone())),
+            _ => Body::Joined(pieces),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Problem {
+    message: String,
+    help: String,
+}
+
+/// What a text is made of. `{{` and `}}` are braces.
+fn pieces(text: &str) -> Result<Vec<Piece>, Problem> {
+    const ESCAPE: &str = "write `{{` and `}}` for braces";
+    let mut pieces = Vec::new();
+    let mut fixed = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, brace) = rest.split_at(at);
+        fixed.push_str(before);
+        if let Some(after) = brace.strip_prefix("{{") {
+            fixed.push('{');
+            rest = after;
+        } else if let Some(after) = brace.strip_prefix("}}") {
+            fixed.push('}');
+            rest = after;
+        } else if let Some((name, after)) = brace
+            .strip_prefix('{')
+            .and_then(|inside| inside.split_once('}'))
+        {
+            let names = Placeholder::NAMES;
+            let Some((_, placeholder)) = names.iter().find(|(known, _)| *known == name) else {
+                return Err(unknown(name, before.ends_with('$')));
+            };
+            if !fixed.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut fixed)));
+            }
+            pieces.push(Piece::Value(*placeholder));
+            rest = after;
+        } else {
+            let brace = brace.chars().next().unwrap_or('{');
+            return Err(Problem {
+                message: format!("a `{brace}` without its other half"),
+                help: ESCAPE.to_owned(),
+            });
+        }
+    }
+    fixed.push_str(rest);
+    if !fixed.is_empty() {
+        pieces.push(Piece::Text(fixed));
+    }
+    Ok(pieces)
+}
+
+fn unknown(name: &str, is_variable: bool) -> Problem {
+    if is_variable {
+        return Problem {
+            message: format!("`${{{name}}}` is not filled in here"),
+            help: "variables go into `url`, `headers`, `ca` and `proxy`".to_owned(),
+        };
+    }
+    let valid = Placeholder::NAMES.iter().map(|(known, _)| *known);
+    Problem {
+        message: format!("unknown placeholder `{{{name}}}`"),
+        help: suggestion(name, valid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::event::{Context, Event};
+    use crate::pack::yaml;
+    use crate::snapshot::{ContextSnapshot, Signals, ToolRisks};
+
+    fn read(text: &str) -> Result<Template, Diagnostics> {
+        let mut d = Diagnostics::default();
+        let node = yaml::parse(text, &mut d).unwrap();
+        Template::read(&node, &mut d).ok_or(d)
+    }
+
+    fn fill(template: &Template, event: &Event) -> Option<Value> {
+        let (context, risks) = (Context::new("r"), ToolRisks::default());
+        let snapshot = ContextSnapshot::build(event, &context, &risks, Signals::default());
+        template.fill(&RuleInput {
+            event,
+            context: &context,
+            snapshot: &snapshot,
+        })
+    }
+
+    #[test]
+    fn placeholders_are_values_alone_and_text_among_text() {
+        let template = read(
+            r#"{a: "{text}", b: ["{tool_name}", 1, null], c: "{{{tool_name}}}: {tool_args}!",
+                d: "{result}", e: "{event_type}/{run_id}", f: "{snapshot}", g: "{event}"}"#,
+        )
+        .unwrap();
+        let args = json!({"x": [1, "y"]});
+        let mut event =
+            Event::tool_call_start("r", "send", args.as_object().cloned().unwrap_or_default());
+        event.payload.insert("result".to_owned(), json!([null]));
+        let filled = fill(&template, &event).unwrap();
+        assert_eq!(filled["a"], "");
+        assert_eq!(filled["b"], json!(["send", 1, null]));
+        assert_eq!(filled["c"], r#"{send}: {"x":[1,"y"]}!"#);
+        assert_eq!(filled["d"], json!([null]));
+        assert_eq!(filled["e"], "tool_call_start/r");
+        assert_eq!(filled["f"]["current_tool"], "send");
+        assert_eq!(filled["g"]["tool_args"], args);
+    }
+
+    #[test]
+    fn an_event_without_what_is_judged_is_not_sent() {
+        let prompt = Event::llm_before("r", "hello");
+        let silent = Event::llm_before("r", "");
+        let call = Event::tool_call_start("r", "send", Map::new());
+        for (request, event, sent) in [
+            ("{a: '{text}'}", &prompt, true),
+            ("{a: '{text}'}", &silent, false),
+            ("{a: '{text}', b: '{snapshot}'}", &silent, false),
+            ("{a: '{text} by {tool_name}'}", &call, false),
+            ("{a: '{tool_name}'}", &call, true),
+            ("{a: '{tool_name}'}", &prompt, false),
+            ("{a: '{text}', b: '{event}'}", &silent, true),
+        ] {
+            let template = read(request).unwrap();
+            assert_eq!(fill(&template, event).is_some(), sent, "{request}");
+        }
+    }
+
+    #[test]
+    fn only_a_text_on_its_own_can_be_pointed_into() {
+        assert!(Template::text().sends_text());
+        assert!(read("['{text}', 'to {text}']").unwrap().sends_text());
+        assert!(!read("['to {text}']").unwrap().sends_text());
+        assert!(!read("['{event}']").unwrap().sends_text());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_template_or_a_problem(text in "[a{}$é ]{0,16}|(\\{|\\}|text|result|x){0,8}") {
+            match pieces(&text) {
+                // Written back, it reads the same.
+                Ok(read) => {
+                    let names = Placeholder::NAMES;
+                    let written: String = read.iter().map(|piece| match piece {
+                        Piece::Text(text) => text.replace('{', "{{").replace('}', "}}"),
+                        Piece::Value(one) => {
+                            let (name, _) = names.iter().find(|(_, known)| known == one).unwrap();
+                            format!("{{{name}}}")
+                        }
+                    }).collect();
+                    prop_assert_eq!(pieces(&written), Ok(read));
+                }
+                Err(problem) => prop_assert!(!problem.help.is_empty()),
+            }
+        }
+
+        #[test]
+        fn filling_is_total(text: String, tool: Option<String>, result in "\\PC{0,8}") {
+            let mut event = Event::llm_before("r", text.clone());
+            event.tool_name = tool;
+            event.payload.insert("result".to_owned(), json!({"a": result}));
+            let template = read(r#"{a: "{text}", b: "<{text}|{tool_name}|{result}>", c: "{event}"}"#).unwrap();
+            let filled = fill(&template, &event).unwrap();
+            prop_assert_eq!(&filled["a"], &json!(text));
+        }
+    }
+}
