@@ -33,6 +33,8 @@ impl RuleId {
     pub const HOOK: Self = Self::from_static("__hook__");
     /// The run is quarantined.
     pub const QUARANTINE: Self = Self::from_static("__quarantine__");
+    /// A person quarantined the run.
+    pub const OPERATOR: Self = Self::from_static("__operator__");
 
     /// A rule id known at compile time.
     pub const fn from_static(id: &'static str) -> Self {

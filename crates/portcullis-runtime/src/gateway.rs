@@ -19,7 +19,7 @@ use tracing::{Instrument, Span};
 use crate::breaker::{Breakers, Circuit};
 use crate::deep::DeepRules;
 use crate::deferred;
-use crate::effects::{self, AlertSink, Flag, RecentAlerts, RunRecord, Runs};
+use crate::effects::{self, AlertSink, Flag, Quarantined, RecentAlerts, RunRecord, Runs};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxDepth, InboxLimits, MemoryInbox};
@@ -231,6 +231,31 @@ impl Gateway {
     pub(crate) fn trace_of(&self, span: &Span) -> Option<String> {
         let propagation = self.propagation.as_ref()?;
         (!span.is_disabled()).then(|| propagation.carry(span))?
+    }
+
+    /// Puts a run in quarantine by hand: all its later events are stopped. Gives why it is there, which
+    /// is the first reason if it was there already.
+    pub fn quarantine(&self, run_id: &str, by: &str, reason: &str) -> Flag {
+        let flag = Flag {
+            decision_id: self.ids.next(Instant::now()),
+            rule_id: RuleId::OPERATOR,
+            reason: reason.to_owned(),
+            event_type: String::new(),
+            by: Some(by.to_owned()),
+        };
+        self.runs.quarantine(run_id, flag)
+    }
+
+    /// Lets a run out of quarantine and forgets its strikes; its flags stay. Gives why it was there,
+    /// `None` if it was not.
+    pub fn release(&self, run_id: &str) -> Option<Flag> {
+        self.runs.release(run_id)
+    }
+
+    /// The runs in quarantine in the order of their names, from the first behind `after`, at most
+    /// `limit`.
+    pub fn quarantined(&self, after: Option<&str>, limit: usize) -> Vec<Quarantined> {
+        self.runs.quarantined(after, limit)
     }
 
     pub(crate) fn is_quarantined(&self, run_id: &str) -> bool {
@@ -671,12 +696,10 @@ impl Gathered {
 }
 
 fn quarantined(flag: &Flag) -> Decision {
+    let by = flag.by.as_deref().unwrap_or(flag.rule_id.as_str());
     Decision::stop(
         RuleId::QUARANTINE,
-        format!(
-            "The run was quarantined by '{}': {}",
-            flag.rule_id, flag.reason
-        ),
+        format!("The run was quarantined by '{by}': {}", flag.reason),
         StopSpec::code(ErrorCode::SessionQuarantined),
     )
     .with_severity(Severity::Critical)

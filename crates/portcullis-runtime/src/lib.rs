@@ -40,7 +40,7 @@ mod vault;
 pub use breaker::Circuit;
 pub use cases::{CaseResult, run_case};
 pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
-pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, RecentAlerts, RunRecord};
+pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, Quarantined, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
 #[cfg(feature = "grpc")]
 pub use inbox::grpc::sidecar::{SidecarSettings, SidecarTls, serve as serve_sidecar};

@@ -14,6 +14,7 @@ use portcullis_store::memory::{Memory, MemoryState};
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
+use crate::alerts::Alerts;
 use crate::auth::{AgentId, AuthError};
 use crate::callbacks::Callbacks;
 use crate::config::Settings;
@@ -37,8 +38,8 @@ pub(crate) struct App {
     pub(crate) evidence: EvidenceLog,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) callbacks: Callbacks,
-    /// Built while the server starts: the first entry waits for it, nothing else does.
-    pub(crate) redactor: OnceCell<Arc<Redactor>>,
+    pub(crate) alerts: Arc<Alerts>,
+    pub(crate) secrets: Secrets,
     pub(crate) started: Instant,
 }
 
@@ -99,14 +100,7 @@ impl App {
     }
 
     pub(crate) async fn redactor(&self) -> Result<&Arc<Redactor>, RecordError> {
-        let build = || async {
-            tokio::task::spawn_blocking(Redactor::new)
-                .await
-                .map_err(|error| RecordError(error.to_string()))?
-                .map(Arc::new)
-                .map_err(|error| RecordError(error.to_string()))
-        };
-        self.redactor.get_or_try_init(build).await
+        self.secrets.redactor().await
     }
 
     /// Waits until events can be judged. False if they never can be.
@@ -126,6 +120,23 @@ impl App {
             failures: stats.failed,
             queued: stats.queued as u64,
         }
+    }
+}
+
+/// Takes secrets out. Built while the server starts: the first entry waits for it, nothing else does.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<OnceCell<Arc<Redactor>>>);
+
+impl Secrets {
+    pub(crate) async fn redactor(&self) -> Result<&Arc<Redactor>, RecordError> {
+        let build = || async {
+            tokio::task::spawn_blocking(Redactor::new)
+                .await
+                .map_err(|error| RecordError(error.to_string()))?
+                .map(Arc::new)
+                .map_err(|error| RecordError(error.to_string()))
+        };
+        self.0.get_or_try_init(build).await
     }
 }
 

@@ -121,6 +121,11 @@ impl Tokens {
         self.known.is_empty()
     }
 
+    /// Whose they are.
+    pub fn agents(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().map(|(agent, _)| agent.as_str())
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.known.len()
@@ -146,8 +151,7 @@ impl Tokens {
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let agents = self.known.iter().map(|(agent, _)| agent.as_str());
-        f.debug_list().entries(agents).finish()
+        f.debug_list().entries(self.agents()).finish()
     }
 }
 

@@ -24,7 +24,7 @@ use crate::app::{App, Entry};
 use crate::auth::{AgentId, AuthError};
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
-use crate::{callbacks, card, metrics, telemetry};
+use crate::{card, delivery, metrics, runs, telemetry};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -37,6 +37,13 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new()
         .route("/cstp", post(rpc))
         .route("/v1/guard/evaluate", post(evaluate))
+        .route("/v1/guard/runs/{run_id}", get(runs::show))
+        .route("/v1/guard/quarantine", get(runs::list))
+        .route(
+            "/v1/guard/quarantine/{run_id}",
+            post(runs::quarantine).delete(runs::release),
+        )
+        .route("/v1/guard/alerts", get(runs::alerts))
         .route("/metrics", get(prometheus))
         .route("/.well-known/agent.json", get(agent_card))
         .route("/.well-known/agent-card.json", get(agent_card))
@@ -77,7 +84,7 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
     };
     let layer = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Verb::GET, Verb::POST])
+        .allow_methods([Verb::GET, Verb::POST, Verb::DELETE])
         .allow_headers([AUTHORIZATION, CONTENT_TYPE, REQUEST_ID])
         .expose_headers([REQUEST_ID, RETRY_AFTER]);
     Some(layer)
@@ -163,7 +170,7 @@ fn span(id: &RequestId, request: &Request) -> tracing::Span {
 }
 
 async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
-    let relayed = request.headers().contains_key(callbacks::DELIVERY);
+    let relayed = request.headers().contains_key(delivery::DELIVERY);
     let (agent, id, body) = match admit(&app, request).await {
         Ok(admitted) => admitted,
         Err(response) => return response,
@@ -309,19 +316,41 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 /// that nobody is read to who may not speak.
 async fn admit(app: &App, request: Request) -> Result<(AgentId, RequestId, Bytes), Response> {
     let headers = request.headers();
-    let agent = app
-        .authenticate(authorization(headers))
-        .map_err(unauthorized)?;
+    caller(app, headers)?;
     if !is_json(headers) {
-        return Err(problem(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "send JSON with `Content-Type: application/json`",
-        ));
+        return Err(not_json());
     }
+    admit_optional(app, request).await
+}
+
+/// Lets a request in that may have a JSON body.
+pub(crate) async fn admit_optional(
+    app: &App,
+    request: Request,
+) -> Result<(AgentId, RequestId, Bytes), Response> {
+    let headers = request.headers();
+    let agent = caller(app, headers)?;
+    let is_json = is_json(headers);
     let id = request.extensions().get().cloned();
     let id = id.unwrap_or_else(|| RequestId::of(headers));
     let body = read(app, request).await?;
+    if !body.is_empty() && !is_json {
+        return Err(not_json());
+    }
     Ok((agent, id, body))
+}
+
+/// Who is calling.
+pub(crate) fn caller(app: &App, headers: &HeaderMap) -> Result<AgentId, Response> {
+    app.authenticate(authorization(headers))
+        .map_err(unauthorized)
+}
+
+fn not_json() -> Response {
+    problem(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "send JSON with `Content-Type: application/json`",
+    )
 }
 
 async fn read(app: &App, request: Request) -> Result<Bytes, Response> {
@@ -385,11 +414,11 @@ fn unauthorized(error: AuthError) -> Response {
 }
 
 /// An answer to a request that came to nothing.
-fn problem(status: StatusCode, detail: &str) -> Response {
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Response {
     json(status, &json!({"detail": detail}))
 }
 
-fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => json_bytes(status, bytes),
         Err(error) => {

@@ -8,6 +8,7 @@
 //!
 //! Invariant: nothing is answered that is not in the evidence log.
 
+mod alerts;
 mod app;
 pub mod auth;
 mod callbacks;
@@ -17,6 +18,7 @@ pub mod config;
 mod cstp;
 pub mod decisions;
 mod deep_metrics;
+mod delivery;
 mod files;
 mod guard;
 mod http;
@@ -24,6 +26,7 @@ pub mod jsonrpc;
 pub mod limit;
 mod method;
 mod metrics;
+mod runs;
 mod serve;
 pub mod telemetry;
 mod tls;

@@ -19,8 +19,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::alerts::counts::AlertMetrics;
 use crate::auth::AuthError;
 use crate::deep_metrics::DeepMetrics;
+use crate::delivery::Counts;
 use crate::method::Method;
 
 /// From 20 µs up to 5 s, each twice to two and a half times the one before.
@@ -116,29 +118,6 @@ impl CallOutcome {
     }
 }
 
-/// What came of telling somebody of an intent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallbackOutcome {
-    /// They have it.
-    Delivered,
-    /// They did not take it, however often it was tried.
-    Failed,
-    /// It was not tried, or not to the end: too many waited, or the server stopped.
-    Dropped,
-}
-
-impl CallbackOutcome {
-    const ALL: [Self; 3] = [Self::Delivered, Self::Failed, Self::Dropped];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-        }
-    }
-}
-
 /// Everything that is counted.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -158,6 +137,7 @@ pub(crate) struct Metrics {
     callbacks: Family<OutcomeLabel, Counter>,
     callbacks_waiting: Gauge,
     deep: DeepMetrics,
+    pub(crate) alerts: AlertMetrics,
     uptime: Gauge,
 }
 
@@ -207,6 +187,7 @@ impl Default for Metrics {
             callbacks: Family::default(),
             callbacks_waiting: Gauge::default(),
             deep: DeepMetrics::register(&mut registry),
+            alerts: AlertMetrics::register(&mut registry),
             uptime: Gauge::default(),
             registry: Registry::default(),
         };
@@ -357,9 +338,7 @@ impl Metrics {
         for verdict in [ALLOWED, BLOCKED] {
             let _ = self.verdicts.get_or_create(&VerdictLabel { verdict });
         }
-        for outcome in CallbackOutcome::ALL {
-            let _ = self.callback(outcome);
-        }
+        let _ = self.callbacks();
         for outcome in [REPLACED, REFUSED] {
             let _ = self.reloads.get_or_create(&OutcomeLabel { outcome });
         }
@@ -430,26 +409,18 @@ impl Metrics {
         self.memory.seconds.observe(took.as_secs_f64());
     }
 
-    /// A notice of an intent waits for a target.
-    pub(crate) fn callback_waits(&self) {
-        self.callbacks_waiting.inc();
-    }
-
-    /// One of those that waited does so no more.
-    pub(crate) fn callback_settled(&self, outcome: CallbackOutcome) {
-        self.callbacks_waiting.dec();
-        self.callback(outcome).inc();
-    }
-
-    /// How many notices were dropped so far.
-    pub(crate) fn callbacks_dropped(&self) -> u64 {
-        self.callback(CallbackOutcome::Dropped).get()
-    }
-
-    fn callback(&self, outcome: CallbackOutcome) -> Counter {
-        let outcome = outcome.as_str();
-        self.callbacks
-            .get_or_create_owned(&OutcomeLabel { outcome })
+    /// What is counted of notices of intents.
+    pub(crate) fn callbacks(&self) -> Counts {
+        let count = |outcome| {
+            self.callbacks
+                .get_or_create_owned(&OutcomeLabel { outcome })
+        };
+        Counts {
+            waiting: self.callbacks_waiting.clone(),
+            delivered: count("delivered"),
+            failed: count("failed"),
+            dropped: count("dropped"),
+        }
     }
 
     /// The page that Prometheus reads.

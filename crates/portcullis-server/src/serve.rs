@@ -17,15 +17,16 @@ use portcullis_core::evidence::{Body, KeyError, Redactor, SigningKey};
 use portcullis_core::guardrails::{self, Guardrails};
 use portcullis_core::pack::diagnostic::Report;
 use portcullis_core::{Policy, pack};
-use portcullis_runtime::{Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
+use portcullis_runtime::{AlertSink, Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
 use portcullis_store::memory::{self, MemoryState, SqliteMemory, SqliteOptions};
 use serde_json::Map;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::app::{App, now};
+use crate::alerts::Alerts;
+use crate::app::{App, Secrets, now};
 use crate::callbacks::Callbacks;
 use crate::config::{MemorySettings, PolicySettings, Settings};
 use crate::files::{GuardrailError, GuardrailFiles};
@@ -70,6 +71,9 @@ pub enum StartError {
     /// Nobody can be called.
     #[error("the callbacks cannot be used: {0}")]
     Callbacks(String),
+    /// Nobody can be alerted.
+    #[error("the sinks of `alerts` cannot be used: {0}")]
+    Alerts(String),
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
@@ -117,11 +121,14 @@ impl Server {
         let (guardrails, guardrail_files) = load_guardrails(&settings, &mut warnings)?;
         let metrics = Arc::new(Metrics::default());
         let (policy_ready, ready) = watch::channel(false);
-        let (gateway, reloader) = load_policy(&settings, &metrics, &mut warnings)?;
+        let agent = &settings.agent.name;
+        let secrets = Secrets::default();
+        let alerts = Alerts::start(&settings.alerts, agent, secrets.clone(), &metrics.alerts);
+        let alerts = Arc::new(alerts.await?);
+        let (gateway, reloader) = load_policy(&settings, &metrics, &alerts, &mut warnings)?;
         let (evidence, recovery) = open_evidence(&settings)?;
         let memory = open_memory(&settings).await?;
-        let agent = &settings.agent.name;
-        let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics)?;
+        let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics).await?;
         let (stopping, stop) = watch::channel(false);
         let app = Arc::new(App {
             url: settings
@@ -139,7 +146,8 @@ impl Server {
             evidence,
             memory: Arc::new(memory),
             callbacks,
-            redactor: OnceCell::new(),
+            alerts,
+            secrets,
             started: Instant::now(),
             settings,
         });
@@ -214,13 +222,15 @@ impl Server {
         if !finished {
             tracing::warn!("requests were still under way when the time to stop had run out");
         }
-        // Writes what is queued and a last checkpoint, while those who wait to be told of intents are.
+        // Writes what is queued and a last checkpoint, while those who wait to be told of intents and alerts
+        // are.
         let (log, memory) = (Arc::clone(&app), Arc::clone(&app.memory));
         let closing = close("the evidence log", patience, move || {
             log.evidence.close(patience)
         });
         let finishing = close("the memory", patience, move || memory.close(patience));
-        tokio::join!(closing, finishing, app.callbacks.close(patience));
+        let telling = (app.callbacks.close(patience), app.alerts.close(patience));
+        tokio::join!(closing, finishing, telling.0, telling.1);
         // It may be compiling a pack, or wait for a folder that does not answer.
         let background = tokio::task::spawn_blocking(move || self.background.stop());
         if tokio::time::timeout(patience, background).await.is_err() {
@@ -380,6 +390,7 @@ fn load_guardrails(
 fn load_policy(
     settings: &Settings,
     metrics: &Arc<Metrics>,
+    alerts: &Arc<Alerts>,
     warnings: &mut Vec<Report>,
 ) -> Result<(Arc<Gateway>, Option<Reloader>), StartError> {
     let PolicySettings { pack, env, .. } = &settings.policy;
@@ -406,6 +417,7 @@ fn load_policy(
         None => Policy::absent(),
     };
     let gateway = Gateway::builder(policy)
+        .alerts(Arc::clone(alerts) as Arc<dyn AlertSink>)
         .telemetry(Arc::clone(metrics) as Arc<dyn Telemetry>)
         .build();
     Ok((Arc::new(gateway), reloader))

@@ -9,9 +9,9 @@ use reqwest::Url;
 use super::read::seconds;
 use crate::auth::Token;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
-const ATTEMPTS: u32 = 5;
-const RETRY: Duration = Duration::from_secs(1);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const ATTEMPTS: u32 = 5;
+pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// Who hears of announced intents.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ fn kind(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<CallbackKind> {
         );
         let token = match shown {
             None => None,
-            Some(node) => Some(secret(node, "token", d)?),
+            Some(node) => Some(secret(node, "token", "a target", d)?),
         };
         return Some(CallbackKind::Peer { token });
     }
@@ -157,12 +157,12 @@ fn kind(map: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<CallbackKind> {
         )
         .help("`portcullis token new AGENT` prints a good one");
     }
-    let secret = secret(signs?, "secret", d)?;
+    let secret = secret(signs?, "secret", "a target", d)?;
     Some(CallbackKind::Webhook { secret })
 }
 
 /// Says nothing of the value: it may hold what should be in `secret`.
-fn address(node: &Node, is_peer: bool, d: &mut Diagnostics) -> Option<Url> {
+pub(super) fn address(node: &Node, is_peer: bool, d: &mut Diagnostics) -> Option<Url> {
     let text = yaml::text(node, "url", d)?;
     if d.has_error_at(node.place) {
         return None;
@@ -188,14 +188,19 @@ fn address(node: &Node, is_peer: bool, d: &mut Diagnostics) -> Option<Url> {
     None
 }
 
-fn secret(node: &Node, key: &'static str, d: &mut Diagnostics) -> Option<Token> {
+pub(super) fn secret(
+    node: &Node,
+    key: &'static str,
+    whose: &str,
+    d: &mut Diagnostics,
+) -> Option<Token> {
     let text = yaml::text(node, key, d)?;
     // A variable that could not be filled in has been reported.
     if d.has_error_at(node.place) {
         return None;
     }
     let parsed = Token::parse(text).map_err(|error| {
-        d.error(node.place, format!("`{key}` of a target: {error}"))
+        d.error(node.place, format!("`{key}` of {whose}: {error}"))
             .help("`portcullis token new AGENT` prints a good one");
     });
     parsed.ok()

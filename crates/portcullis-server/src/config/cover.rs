@@ -21,6 +21,14 @@ const KEYS: &[&str] = &[
     "timeout_seconds",
     "attempts",
     "retry_seconds",
+    "operators",
+    "alerts",
+    "deduplicate_seconds",
+    "per_minute",
+    "sinks",
+    "address",
+    "facility",
+    "app_name",
     "embedder",
     "folder",
     "model",
@@ -30,7 +38,7 @@ const KEYS: &[&str] = &[
 
 /// How a key begins that announces tokens and other secrets. Addresses of webhooks and of models are among
 /// them: who knows one may post to it, and some have a key in them.
-const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb", "emb", "api"];
+const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb", "alert", "emb", "api"];
 
 /// Where covering ends: anything else at the margin may be what is left of a key.
 const SECTIONS: &[&str] = &[
@@ -150,6 +158,10 @@ mod tests {
             (
                 "callbacks:\n  queue: 9\n  targets:\n    - url: https://s\n      secret: s\n",
                 "callbacks:\n  queue: *\n  targets:\n    - url: *****:***\n      secret: *\n",
+            ),
+            (
+                "alerts:\n  per_minute: 9\n  sinks:\n    - {kind: webhook, url: https://s, secret: s}\n",
+                "alerts:\n  per_minute: *\n  sinks:\n    - {kind: *******, url: *****:***, secret: *}\n",
             ),
             (
                 "memory:\n  path: m.db\n  embedder: {url: u, model: m, api_key: s}\nagent: {name: a}\n",

@@ -3,6 +3,7 @@
 //! Text options with their places → validated [`Settings`]. Unknown keys, wrong types, unset variables
 //! and tokens that could never authenticate are reported together, each with its line.
 
+mod alerts;
 mod callbacks;
 mod cover;
 mod embedder;
@@ -18,6 +19,9 @@ use portcullis_core::pack::diagnostic::{Diagnostics, Report};
 use portcullis_core::pack::yaml;
 use portcullis_store::evidence::Durability;
 
+pub use self::alerts::{
+    AlertSettings, AlertSinkKind, AlertSinkSettings, Facility, SyslogAddress, SyslogSettings,
+};
 pub use self::callbacks::{CallbackKind, CallbackSettings, CallbackTarget, CallbackWhen};
 use crate::auth::Tokens;
 use crate::limit::RateLimits;
@@ -41,6 +45,8 @@ pub struct Settings {
     pub memory: MemorySettings,
     /// Who hears of announced intents.
     pub callbacks: CallbackSettings,
+    /// Who hears of alerts.
+    pub alerts: AlertSettings,
     /// Who watches.
     pub telemetry: TelemetrySettings,
 }
@@ -99,6 +105,8 @@ pub struct AuthSettings {
     pub enabled: bool,
     /// The tokens.
     pub tokens: Tokens,
+    /// The agents that may quarantine runs, and let them out again.
+    pub operators: Vec<String>,
 }
 
 /// What the server judges by.
@@ -189,6 +197,7 @@ impl Default for Settings {
             auth: AuthSettings {
                 enabled: true,
                 tokens: Tokens::default(),
+                operators: Vec::new(),
             },
             policy: PolicySettings {
                 pack: None,
@@ -210,6 +219,7 @@ impl Default for Settings {
                 embedder: EmbedderSettings::default(),
             },
             callbacks: CallbackSettings::default(),
+            alerts: AlertSettings::default(),
             telemetry: TelemetrySettings {
                 otlp_endpoint: None,
                 log_format: LogFormat::Text,

@@ -7,6 +7,7 @@ use portcullis_core::pack::diagnostic::Diagnostics;
 use portcullis_core::pack::yaml::{self, MapReader, Node, Yaml};
 use portcullis_store::evidence::Durability;
 
+use super::alerts::alerts;
 use super::callbacks::callbacks;
 use super::{LogFormat, Settings, TlsSettings, embedder};
 use crate::auth::{Token, TokenError, Tokens};
@@ -44,6 +45,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "callbacks") {
         settings.callbacks = callbacks(&node, d);
+    }
+    if let Some(node) = section(&mut map, "alerts") {
+        settings.alerts = alerts(&node, d);
     }
     if let Some(node) = section(&mut map, "telemetry") {
         telemetry(&node, &mut settings, d);
@@ -173,6 +177,18 @@ fn auth(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
         let place = map.key_place("tokens").unwrap_or_default();
         d.error(place, "no tokens, so nobody could come in")
             .help("`portcullis token new AGENT` prints a token and the lines for it");
+    }
+    for (name, place) in map.placed_texts("operators", d).unwrap_or_default() {
+        if !auth.enabled {
+            d.error(
+                place,
+                "`operators` needs tokens to know them by, and `enabled` is false",
+            );
+        } else if !tokens.agents().any(|agent| agent == name) {
+            d.error(place, "an operator is none of the agents that have a token")
+                .help("each of `operators` is the `agent` of one of `tokens`");
+        }
+        auth.operators.push(name);
     }
     auth.tokens = tokens;
     map.finish(d);

@@ -130,6 +130,7 @@ fn failure(error: StartError) -> Failure {
         | StartError::Tls(_)
         | StartError::Embedder(_)
         | StartError::Callbacks(_)
+        | StartError::Alerts(_)
         | StartError::NoTokens => Failure::Input(error.into()),
     }
 }

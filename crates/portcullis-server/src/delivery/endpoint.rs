@@ -1,7 +1,6 @@
-//! One target over HTTP: signed or with a token, once.
+//! One receiver over HTTP: signed or with a token, once.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderName;
@@ -14,13 +13,14 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sha2::Sha256;
 
-use super::DELIVERY;
-use super::notice::Notice;
-use crate::app::now;
+use super::Failure;
+use crate::auth::Token;
 use crate::client::{RpcFailure, chain};
-use crate::config::{CallbackKind, CallbackTarget};
 use crate::tls;
 
+/// The id of a delivery. A call that carries it comes from a server that passes on what it was told, and is
+/// not passed on to peers again: two that are each other's peers would never stop.
+pub(crate) const DELIVERY: HeaderName = HeaderName::from_static("x-portcullis-delivery");
 const TIMESTAMP: HeaderName = HeaderName::from_static("x-portcullis-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("x-portcullis-signature");
 
@@ -30,99 +30,69 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// JSON-RPC's codes for a call that is wrong in itself, and stays so however often it is made.
 const WRONG_CALL: [i64; 4] = [-32700, -32600, -32601, -32602];
 
-/// Where a target is, and how it is told.
-pub(super) struct Endpoint {
+/// Where a receiver is, and what it knows us by.
+pub(crate) struct Endpoint {
     http: reqwest::Client,
     url: Url,
     identity: Identity,
-    /// Who we say we are.
-    agent: Arc<str>,
 }
 
-/// What the target knows us by.
 enum Identity {
     Signature(Hmac<Sha256>),
     Token(Option<HeaderValue>),
 }
 
-/// A notice in the form that a target takes. It has the same id however often it is sent.
-pub(super) struct Delivery {
-    id: String,
-    body: Bytes,
-}
-
-/// Why a target does not have a notice.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// Trying again would not help.
-    Final(String),
-    /// It might, after this long if the target says so.
-    Again {
-        error: String,
-        after: Option<Duration>,
-    },
+/// A body to post. It has the same id however often it is sent.
+pub(crate) struct Delivery {
+    pub(crate) id: String,
+    pub(crate) body: Bytes,
 }
 
 impl Endpoint {
-    pub(super) fn new(target: &CallbackTarget, agent: &Arc<str>) -> Result<Self, String> {
+    /// A webhook, which knows us by what the secret has signed.
+    pub(crate) fn webhook(url: &Url, secret: &Token, timeout: Duration) -> Result<Self, String> {
+        let mac = Hmac::new_from_slice(secret.reveal().as_bytes());
+        let mac = mac.map_err(|error| error.to_string())?;
+        Self::new(url.clone(), Identity::Signature(mac), timeout)
+    }
+
+    /// A server of our kind, which knows us by a token.
+    pub(crate) fn peer(
+        url: &Url,
+        token: Option<&Token>,
+        timeout: Duration,
+    ) -> Result<Self, String> {
+        let url = format!("{}/cstp", url.as_str().trim_end_matches('/'));
+        let url = Url::parse(&url).map_err(|error| error.to_string())?;
+        let bearer = token.map(|token| {
+            let mut header = HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
+            header.set_sensitive(true);
+            Ok::<_, axum::http::header::InvalidHeaderValue>(header)
+        });
+        let bearer = bearer.transpose().map_err(|error| error.to_string())?;
+        Self::new(url, Identity::Token(bearer), timeout)
+    }
+
+    fn new(url: Url, identity: Identity, timeout: Duration) -> Result<Self, String> {
         tls::choose_provider();
         let http = reqwest::Client::builder()
-            .timeout(target.timeout)
-            .connect_timeout(target.timeout)
-            // A redirect would carry the notice, and the token, to somebody whom nobody has named.
+            .timeout(timeout)
+            .connect_timeout(timeout)
+            // A redirect would carry the message, and the token, to somebody whom nobody has named.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .user_agent(concat!("portcullis/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| chain(&error))?;
-        let (url, identity) = match &target.kind {
-            CallbackKind::Webhook { secret } => {
-                let mac = Hmac::new_from_slice(secret.reveal().as_bytes());
-                let mac = mac.map_err(|error| error.to_string())?;
-                (target.url.clone(), Identity::Signature(mac))
-            }
-            CallbackKind::Peer { token } => {
-                let url = format!("{}/cstp", target.url.as_str().trim_end_matches('/'));
-                let url = Url::parse(&url).map_err(|error| error.to_string())?;
-                let bearer = token.as_ref().map(|token| {
-                    let mut header = HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
-                    header.set_sensitive(true);
-                    Ok::<_, axum::http::header::InvalidHeaderValue>(header)
-                });
-                let bearer = bearer.transpose().map_err(|error| error.to_string())?;
-                (url, Identity::Token(bearer))
-            }
-        };
         Ok(Self {
             http,
             url,
             identity,
-            agent: Arc::clone(agent),
         })
     }
 
-    /// Writes a notice down. Taking the secrets out of a long one takes a while, so that is done aside.
-    pub(super) async fn prepare(&self, notice: &Arc<Notice>) -> Result<Delivery, String> {
-        let id = uuid::Uuid::now_v7().to_string();
-        let notice = Arc::clone(notice);
-        let agent = match self.identity {
-            Identity::Signature(_) => Some(Arc::clone(&self.agent)),
-            Identity::Token(_) => None,
-        };
-        let prepared = tokio::task::spawn_blocking(move || {
-            let body = match agent {
-                Some(agent) => notice.for_webhook(&id, &now(), &agent),
-                None => notice.for_peer(&id),
-            };
-            let body = serde_json::to_vec(&body).map(Bytes::from);
-            body.map(|body| Delivery { id, body })
-        });
-        let prepared = prepared.await.map_err(|error| error.to_string())?;
-        prepared.map_err(|error| error.to_string())
-    }
-
     /// Sends it once.
-    pub(super) async fn send(&self, delivery: &Delivery) -> Result<(), Failure> {
+    pub(crate) async fn send(&self, delivery: &Delivery) -> Result<(), Failure> {
         let mut request = self
             .http
             .post(self.url.clone())

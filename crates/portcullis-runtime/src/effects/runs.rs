@@ -1,93 +1,14 @@
-//! Where effects go: strikes, flags, quarantine and alerts (RFC-001 appendix D).
+//! What is remembered of runs: strikes, flags, quarantine.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use portcullis_core::{
-    Context, Decision, DecisionId, Effect, Evaluation, Event, PolicyIdentity, RuleId,
-};
+use portcullis_core::{Context, Decision, DecisionId, Effect, Event, RuleId};
 use serde::Serialize;
 
-/// Somebody should look at this.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Alert {
-    /// The run.
-    pub run_id: String,
-    /// Whose.
-    pub tenant_id: Option<String>,
-    /// The stage.
-    pub event_type: String,
-    /// The tool.
-    pub tool_name: Option<String>,
-    /// What was decided.
-    pub decision: Decision,
-    /// Whether it binds.
-    pub enforced: bool,
-    /// By which policy.
-    pub policy: Arc<PolicyIdentity>,
-}
-
-/// Where alerts go. Called on the evaluation's own path: hand over, do not send.
-pub trait AlertSink: Send + Sync + 'static {
-    /// Takes an alert.
-    fn alert(&self, alert: Alert);
-}
-
-/// Keeps the last alerts in memory.
-#[derive(Debug)]
-pub struct RecentAlerts {
-    capacity: usize,
-    alerts: Mutex<VecDeque<Alert>>,
-}
-
-impl RecentAlerts {
-    /// Keeps at most so many.
-    pub fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            alerts: Mutex::default(),
-        }
-    }
-
-    /// What there is, oldest first.
-    pub fn list(&self) -> Vec<Alert> {
-        relock(&self.alerts).iter().cloned().collect()
-    }
-}
-
-impl AlertSink for RecentAlerts {
-    fn alert(&self, alert: Alert) {
-        let mut alerts = relock(&self.alerts);
-        alerts.push_back(alert);
-        if alerts.len() > self.capacity {
-            alerts.pop_front();
-        }
-    }
-}
-
-/// Writes each alert as one line of JSON.
-#[derive(Debug)]
-pub struct JsonLineAlerts<W>(Mutex<W>);
-
-impl<W: Write + Send + 'static> JsonLineAlerts<W> {
-    /// Writes here.
-    pub fn new(writer: W) -> Self {
-        Self(Mutex::new(writer))
-    }
-}
-
-impl<W: Write + Send + 'static> AlertSink for JsonLineAlerts<W> {
-    fn alert(&self, alert: Alert) {
-        if let Ok(mut line) = serde_json::to_vec(&alert) {
-            line.push(b'\n');
-            let mut writer = relock(&self.0);
-            // An alert that cannot be written must not undo the decision that it is about.
-            let _ = writer.write_all(&line).and_then(|()| writer.flush());
-        }
-    }
-}
+use super::relock;
 
 /// Why a run was marked for review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -98,8 +19,29 @@ pub struct Flag {
     pub rule_id: RuleId,
     /// Its reason.
     pub reason: String,
-    /// The stage.
+    /// The stage; empty if it was done by hand.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub event_type: String,
+    /// Who did it, if it was done by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl Flag {
+    /// When, in milliseconds since 1970: decision ids begin with it.
+    pub fn at_ms(&self) -> u64 {
+        (self.decision_id.0 >> 80) as u64
+    }
+}
+
+/// A run in quarantine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Quarantined {
+    /// The run.
+    pub run_id: String,
+    /// Why.
+    #[serde(flatten)]
+    pub flag: Flag,
 }
 
 /// What the gateway remembers of a run.
@@ -128,7 +70,9 @@ struct RunsState {
     /// Oldest first.
     order: VecDeque<Arc<str>>,
     /// Quarantined runs that would have been forgotten, oldest first.
-    quarantined: VecDeque<Arc<str>>,
+    kept: VecDeque<Arc<str>>,
+    /// All quarantined runs, by name, so that they can be listed page by page.
+    quarantined: BTreeSet<Arc<str>>,
 }
 
 impl Runs {
@@ -190,8 +134,12 @@ impl Runs {
             rule_id: decision.rule_id.clone(),
             reason: decision.reason.to_string(),
             event_type: event.event_type.to_string(),
+            by: None,
         };
         let mut state = relock(&self.state);
+        if decision.effects.contains(&Effect::QuarantineSession) {
+            state.quarantined.insert(context.run_id.as_str().into());
+        }
         let record = state.record(&context.run_id, self.capacity);
         for effect in &decision.effects {
             match effect {
@@ -220,6 +168,49 @@ impl Runs {
         }
         self.any.store(true, Ordering::Release);
     }
+
+    /// Quarantines a run by hand; gives why it is quarantined, which may be an earlier reason.
+    pub(crate) fn quarantine(&self, run_id: &str, flag: Flag) -> Flag {
+        let mut state = relock(&self.state);
+        state.quarantined.insert(run_id.into());
+        let record = state.record(run_id, self.capacity);
+        let flag = record.quarantine.get_or_insert(flag).clone();
+        self.any.store(true, Ordering::Release);
+        flag
+    }
+
+    /// Ends a quarantine, and forgets the strikes: a rule that counts them would quarantine the run
+    /// again at its next step. Gives why it was quarantined.
+    pub(crate) fn release(&self, run_id: &str) -> Option<Flag> {
+        let mut state = relock(&self.state);
+        let record = state.records.get_mut(run_id)?;
+        let flag = record.quarantine.take()?;
+        record.strikes.clear();
+        state.quarantined.remove(run_id);
+        // Only its quarantine kept it from being forgotten.
+        if let Some(at) = state.kept.iter().position(|kept| **kept == *run_id) {
+            state.kept.remove(at);
+            state.records.remove(run_id);
+        }
+        Some(flag)
+    }
+
+    /// Quarantined runs by name, those behind `after`, at most so many.
+    pub(crate) fn quarantined(&self, after: Option<&str>, limit: usize) -> Vec<Quarantined> {
+        let state = relock(&self.state);
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = state.quarantined.range::<str, _>((after, Bound::Unbounded));
+        behind
+            .filter_map(|run_id| {
+                let flag = state.records.get(run_id)?.quarantine.clone()?;
+                Some(Quarantined {
+                    run_id: run_id.to_string(),
+                    flag,
+                })
+            })
+            .take(limit)
+            .collect()
+    }
 }
 
 impl RunsState {
@@ -233,9 +224,7 @@ impl RunsState {
         // Just inserted if it was not there.
         self.records.entry(run_id.into()).or_default()
     }
-}
 
-impl RunsState {
     /// Forgets the oldest record. A quarantine is kept for longer, or a flood of other runs would
     /// lift it: it only goes when the quarantined runs alone fill the room many times over.
     fn make_room(&mut self, capacity: usize) {
@@ -244,33 +233,17 @@ impl RunsState {
             && let Some(oldest) = self.order.pop_front()
         {
             match self.records.get(&oldest) {
-                Some(record) if record.quarantine.is_some() => self.quarantined.push_back(oldest),
+                Some(record) if record.quarantine.is_some() => self.kept.push_back(oldest),
                 _ => {
                     self.records.remove(&oldest);
                 }
             }
         }
-        if self.quarantined.len() >= capacity.saturating_mul(QUARANTINED)
-            && let Some(oldest) = self.quarantined.pop_front()
+        if self.kept.len() >= capacity.saturating_mul(QUARANTINED)
+            && let Some(oldest) = self.kept.pop_front()
         {
             self.records.remove(&oldest);
+            self.quarantined.remove(&oldest);
         }
     }
-}
-
-pub(crate) fn alert(context: &Context, event: &Event, evaluation: &Evaluation) -> Alert {
-    Alert {
-        run_id: context.run_id.clone(),
-        tenant_id: context.tenant_id.clone(),
-        event_type: event.event_type.to_string(),
-        tool_name: event.tool_name.clone(),
-        decision: evaluation.decision.clone(),
-        enforced: evaluation.enforced,
-        policy: Arc::clone(&evaluation.policy),
-    }
-}
-
-/// A panic while the lock was held left only whole entries behind.
-pub(crate) fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
