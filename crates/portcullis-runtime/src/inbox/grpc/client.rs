@@ -17,6 +17,8 @@ use super::{BearerToken, GrpcError, MAX_MESSAGE_BYTES, TlsIdentity, stream, unar
 use crate::inbox::InboxLimits;
 use crate::inbox::remote::{Link, RemoteInbox};
 
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
 /// Which sidecar, and how to talk to it.
 #[derive(Debug, Clone)]
 pub struct GrpcSettings {
@@ -76,6 +78,11 @@ impl GrpcSettings {
             && scheme != "https"
         {
             return Err(GrpcError::setting(field, "is for a url with https"));
+        }
+        // Of a text without any, rustls would make an authority that nobody trusts.
+        if self.ca.as_ref().is_some_and(|ca| !ca.contains(CERTIFICATE)) {
+            let why = format!("has no certificate: it is PEM, and begins with {CERTIFICATE}");
+            return Err(GrpcError::setting("ca", why));
         }
         let endpoint = Endpoint::from_shared(self.url.clone())
             .map_err(|error| GrpcError::setting("url", with_causes(&error)))?
@@ -291,7 +298,7 @@ mod tests {
                     ca,
                     ..of("https://a:1")
                 },
-                "ca, server_name or identity: ",
+                "ca: has no certificate",
             ),
         ] {
             let error = settings.endpoint().unwrap_err().to_string();

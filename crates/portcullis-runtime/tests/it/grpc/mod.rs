@@ -1,12 +1,16 @@
 //! Deep rules in a sidecar, over real sockets and in real processes.
 
+mod faults;
+mod limits;
+mod process;
+mod security;
 mod support;
+mod unary;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::EventType;
-use portcullis_core::rules::RuleError;
 use portcullis_runtime::{
     AskError, AwaitError, DeepHost, GrpcSettings, GuardInbox, RemoteInbox, SidecarSettings,
     SubmitError, serve_sidecar,
@@ -15,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use self::support::{PATIENCE, Served, connected, inbox, until};
-use crate::fixtures::{deep, deep_rules, hangs, unready};
+use crate::fixtures::{deep_rules, hangs, unready};
 use crate::inbox::{assert_echo, conforms, drained, echo, ids, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,9 +143,6 @@ async fn a_shutdown_does_not_wait_for_ever() {
 async fn one_that_hangs_holds_up_nobody_else() {
     let mut rules = echo();
     rules.register(hangs("hangs"));
-    rules.register(deep("fails", |_| async {
-        Err(RuleError("off".to_owned()))
-    }));
     let served = Served::start(SidecarSettings::default(), rules).await;
     let inbox = connected(&served.url()).await;
     let mut stuck = request("r", "stuck", 0);
@@ -153,9 +154,8 @@ async fn one_that_hangs_holds_up_nobody_else() {
     assert_echo(&asked.unwrap(), "r", "quick");
 }
 
-/// The trace, and every part of an event.
 #[tokio::test]
-async fn a_late_answer_is_the_runs_next_event() {
+async fn a_late_answer_waits_for_its_run() {
     let served = Served::start(SidecarSettings::default(), echo()).await;
     let inbox = connected(&served.url()).await;
     let gone = inbox.ask(request("r", "slow", 500), Duration::from_millis(50));

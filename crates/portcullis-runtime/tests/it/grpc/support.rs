@@ -36,7 +36,7 @@ impl Served {
         let serving = tokio::spawn(serve_sidecar(listener, settings, host, async {
             // One that nobody tells serves for ever.
             if heard.await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }));
         Self {
@@ -58,6 +58,17 @@ impl Served {
             .unwrap()
             .unwrap()
             .unwrap();
+    }
+}
+
+impl Served {
+    /// Why it did not start.
+    pub(crate) async fn failed(self) -> GrpcError {
+        timeout(PATIENCE, self.serving)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap_err()
     }
 }
 
