@@ -17,6 +17,7 @@ pub mod client;
 pub mod config;
 mod cstp;
 pub mod decisions;
+pub mod deep;
 mod deep_metrics;
 mod delivery;
 mod files;

@@ -13,6 +13,8 @@ mod dashboard;
 #[cfg(test)]
 mod evidence;
 #[cfg(test)]
+mod external;
+#[cfg(test)]
 mod guard;
 #[cfg(test)]
 mod harness;
@@ -30,6 +32,8 @@ mod receiver;
 mod reload;
 #[cfg(test)]
 mod rpc;
+#[cfg(test)]
+mod services;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]
