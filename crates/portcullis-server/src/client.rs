@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Method as Verb, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -102,6 +103,14 @@ pub enum ClientError {
     /// The call was refused or failed.
     #[error("{}", .0)]
     Rpc(RpcFailure),
+    /// The answer is not JSON.
+    #[error("{url} does not answer in JSON: {error}")]
+    NotJson {
+        /// Where.
+        url: String,
+        /// What is wrong with it.
+        error: String,
+    },
     /// The answer is not JSON-RPC.
     #[error("{url} does not speak JSON-RPC: {error}")]
     NotRpc {
@@ -144,7 +153,7 @@ impl fmt::Display for RpcFailure {
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
-    endpoint: Arc<str>,
+    base: Url,
     authorization: Option<HeaderValue>,
     retries: u32,
     calls: Arc<AtomicU64>,
@@ -171,6 +180,9 @@ impl Client {
                 "`{base}` is not the URL of a server: write it as http://127.0.0.1:8100"
             )));
         }
+        let base = Url::parse(base).map_err(|error| {
+            ClientError::Settings(format!("`{base}` is not the URL of a server: {error}"))
+        })?;
         tls::choose_provider();
         let mut builder = reqwest::Client::builder()
             .timeout(settings.timeout)
@@ -190,7 +202,7 @@ impl Client {
             .map_err(|error| ClientError::Settings(error.to_string()))?;
         Ok(Self {
             http,
-            endpoint: format!("{base}/cstp").into(),
+            base,
             authorization,
             retries: settings.retries,
             calls: Arc::default(),
@@ -205,9 +217,100 @@ impl Client {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
         let body =
             json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
+        let url = self.address(&["cstp"], &[])?;
+        let url = &url;
+        self.retrying(async || {
+            let bytes = self.once(&Verb::POST, url, Some(body.clone())).await?;
+            result(url, &bytes)
+        })
+        .await
+    }
+
+    /// What has happened to a run: strikes, flags, quarantine.
+    pub async fn run(&self, run_id: &str) -> Result<Value, ClientError> {
+        self.guard(&Verb::GET, &["runs", run_id], &[], None).await
+    }
+
+    /// Runs in quarantine, in the order of their names: at most `limit` behind `after`.
+    pub async fn quarantined(
+        &self,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<Value, ClientError> {
+        let limit = limit.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(after.map(|after| ("after", after)));
+        self.guard(&Verb::GET, &["quarantine"], &query, None).await
+    }
+
+    /// Puts a run in quarantine.
+    pub async fn quarantine(&self, run_id: &str, reason: &str) -> Result<Value, ClientError> {
+        let body = json!({"reason": reason});
+        let path = ["quarantine", run_id];
+        self.guard(&Verb::POST, &path, &[], Some(&body)).await
+    }
+
+    /// Lets a run out of quarantine.
+    pub async fn release(&self, run_id: &str, reason: Option<&str>) -> Result<Value, ClientError> {
+        let body = reason.map(|reason| json!({"reason": reason}));
+        let path = ["quarantine", run_id];
+        self.guard(&Verb::DELETE, &path, &[], body.as_ref()).await
+    }
+
+    /// The last alerts, newest first.
+    pub async fn alerts(&self, limit: usize) -> Result<Value, ClientError> {
+        let query = [("limit", &*limit.to_string())];
+        self.guard(&Verb::GET, &["alerts"], &query, None).await
+    }
+
+    /// Asks the guard API. What is asked twice because an answer got lost does no harm there.
+    async fn guard(
+        &self,
+        verb: &Verb,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Value, ClientError> {
+        let path: Vec<&str> = ["v1", "guard"].iter().chain(path).copied().collect();
+        let url = self.address(&path, query)?;
+        let body = body.map(Value::to_string);
+        let url = &url;
+        self.retrying(async || {
+            let bytes = self.once(verb, url, body.clone()).await?;
+            serde_json::from_slice(&bytes).map_err(|error| {
+                Attempt::Final(ClientError::NotJson {
+                    url: url.to_string(),
+                    error: error.to_string(),
+                })
+            })
+        })
+        .await
+    }
+
+    /// An address below the server's, with each part of the path written so that it stays one.
+    fn address(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, ClientError> {
+        if let Some(dots) = path.iter().find(|part| matches!(**part, "" | "." | "..")) {
+            return Err(ClientError::Settings(format!(
+                "`{dots}` cannot be part of an address"
+            )));
+        }
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    async fn retrying(
+        &self,
+        mut once: impl AsyncFnMut() -> Result<Value, Attempt>,
+    ) -> Result<Value, ClientError> {
         let mut wait = FIRST_WAIT;
         for tries in 1.. {
-            let (error, at_least) = match self.once(body.clone()).await {
+            let (error, at_least) = match once().await {
                 Ok(result) => return Ok(result),
                 Err(Attempt::Final(error)) => return Err(error),
                 Err(Attempt::Again { error, after }) => (error, after),
@@ -230,18 +333,17 @@ impl Client {
         Err(ClientError::Settings("no try was made".to_owned()))
     }
 
-    async fn once(&self, body: String) -> Result<Value, Attempt> {
-        let mut request = self
-            .http
-            .post(&*self.endpoint)
-            .header(CONTENT_TYPE, "application/json")
-            .body(body);
+    async fn once(&self, verb: &Verb, url: &Url, body: Option<String>) -> Result<Bytes, Attempt> {
+        let mut request = self.http.request(verb.clone(), url.clone());
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         let unreachable = |error: reqwest::Error| Attempt::Again {
             error: ClientError::Unreachable {
-                url: self.endpoint.to_string(),
+                url: url.to_string(),
                 tries: 1,
                 error: chain(&error),
             },
@@ -256,58 +358,60 @@ impl Client {
             .map(Duration::from_secs);
         let bytes = response.bytes().await.map_err(unreachable)?;
         if status != StatusCode::OK {
-            return Err(self.refused(status, &bytes, after));
+            return Err(refused(url, status, &bytes, after));
         }
-        self.result(&bytes)
+        Ok(bytes)
     }
+}
 
-    fn refused(&self, status: StatusCode, bytes: &[u8], after: Option<Duration>) -> Attempt {
-        let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
-        let detail = answer["detail"].as_str().unwrap_or("no reason given");
-        let error = ClientError::Refused {
-            url: self.endpoint.to_string(),
-            status: status.as_u16(),
-            detail: detail.to_owned(),
-        };
-        match status {
-            StatusCode::SERVICE_UNAVAILABLE => Attempt::Again { error, after },
-            _ => Attempt::Final(error),
-        }
+fn refused(url: &Url, status: StatusCode, bytes: &[u8], after: Option<Duration>) -> Attempt {
+    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let detail = answer["detail"].as_str();
+    let detail = detail.or_else(|| answer["error"]["message"].as_str());
+    let detail = detail.unwrap_or("no reason given");
+    let error = ClientError::Refused {
+        url: url.to_string(),
+        status: status.as_u16(),
+        detail: detail.to_owned(),
+    };
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => Attempt::Again { error, after },
+        _ => Attempt::Final(error),
     }
+}
 
-    fn result(&self, bytes: &[u8]) -> Result<Value, Attempt> {
-        #[derive(Deserialize)]
-        struct Answer {
-            result: Option<Value>,
-            error: Option<RpcFailure>,
-        }
-        let not_rpc = |error: String| {
-            Attempt::Final(ClientError::NotRpc {
-                url: self.endpoint.to_string(),
-                error,
-            })
-        };
-        let answer: Answer =
-            serde_json::from_slice(bytes).map_err(|error| not_rpc(error.to_string()))?;
-        match answer {
-            Answer {
-                error: Some(error), ..
-            } => {
-                let wait = error.data["retryAfterMs"].as_u64();
-                match wait.map(Duration::from_millis) {
-                    Some(wait) => Err(Attempt::Again {
-                        error: ClientError::Rpc(error),
-                        after: Some(wait),
-                    }),
-                    None => Err(Attempt::Final(ClientError::Rpc(error))),
-                }
+fn result(url: &Url, bytes: &[u8]) -> Result<Value, Attempt> {
+    #[derive(Deserialize)]
+    struct Answer {
+        result: Option<Value>,
+        error: Option<RpcFailure>,
+    }
+    let not_rpc = |error: String| {
+        Attempt::Final(ClientError::NotRpc {
+            url: url.to_string(),
+            error,
+        })
+    };
+    let answer: Answer =
+        serde_json::from_slice(bytes).map_err(|error| not_rpc(error.to_string()))?;
+    match answer {
+        Answer {
+            error: Some(error), ..
+        } => {
+            let wait = error.data["retryAfterMs"].as_u64();
+            match wait.map(Duration::from_millis) {
+                Some(wait) => Err(Attempt::Again {
+                    error: ClientError::Rpc(error),
+                    after: Some(wait),
+                }),
+                None => Err(Attempt::Final(ClientError::Rpc(error))),
             }
-            Answer {
-                result: Some(result),
-                ..
-            } => Ok(result),
-            _ => Err(not_rpc("neither `result` nor `error`".to_owned())),
         }
+        Answer {
+            result: Some(result),
+            ..
+        } => Ok(result),
+        _ => Err(not_rpc("neither `result` nor `error`".to_owned())),
     }
 }
 

@@ -316,7 +316,7 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 /// that nobody is read to who may not speak.
 async fn admit(app: &App, request: Request) -> Result<(AgentId, RequestId, Bytes), Response> {
     let headers = request.headers();
-    caller(app, headers)?;
+    caller(app, headers).map_err(unauthorized)?;
     if !is_json(headers) {
         return Err(not_json());
     }
@@ -329,7 +329,7 @@ pub(crate) async fn admit_optional(
     request: Request,
 ) -> Result<(AgentId, RequestId, Bytes), Response> {
     let headers = request.headers();
-    let agent = caller(app, headers)?;
+    let agent = caller(app, headers).map_err(unauthorized)?;
     let is_json = is_json(headers);
     let id = request.extensions().get().cloned();
     let id = id.unwrap_or_else(|| RequestId::of(headers));
@@ -341,9 +341,8 @@ pub(crate) async fn admit_optional(
 }
 
 /// Who is calling.
-pub(crate) fn caller(app: &App, headers: &HeaderMap) -> Result<AgentId, Response> {
+pub(crate) fn caller(app: &App, headers: &HeaderMap) -> Result<AgentId, AuthError> {
     app.authenticate(authorization(headers))
-        .map_err(unauthorized)
 }
 
 fn not_json() -> Response {
@@ -403,7 +402,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-fn unauthorized(error: AuthError) -> Response {
+pub(crate) fn unauthorized(error: AuthError) -> Response {
     let mut response = json(
         StatusCode::UNAUTHORIZED,
         &json!({"detail": error.to_string()}),

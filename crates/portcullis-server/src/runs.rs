@@ -70,8 +70,8 @@ type RunPath = Result<Path<String>, PathRejection>;
 
 /// `GET /v1/guard/runs/{run_id}`
 pub(crate) async fn show(State(app): State<Arc<App>>, path: RunPath, request: Request) -> Response {
-    if let Err(response) = http::caller(&app, request.headers()) {
-        return response;
+    if let Err(error) = http::caller(&app, request.headers()) {
+        return http::unauthorized(error);
     }
     answer(run_id(path).and_then(|run_id| {
         let record = app.gateway.run(&run_id).ok_or(RunError::Unknown)?;
@@ -81,8 +81,8 @@ pub(crate) async fn show(State(app): State<Arc<App>>, path: RunPath, request: Re
 
 /// `GET /v1/guard/quarantine`
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
-    if let Err(response) = http::caller(&app, request.headers()) {
-        return response;
+    if let Err(error) = http::caller(&app, request.headers()) {
+        return http::unauthorized(error);
     }
     answer(Page::of(request.uri(), true).map(|page| {
         let after = page.after.as_deref();
@@ -97,8 +97,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Respo
 
 /// `GET /v1/guard/alerts`
 pub(crate) async fn alerts(State(app): State<Arc<App>>, request: Request) -> Response {
-    if let Err(response) = http::caller(&app, request.headers()) {
-        return response;
+    if let Err(error) = http::caller(&app, request.headers()) {
+        return http::unauthorized(error);
     }
     let page = Page::of(request.uri(), false);
     answer(page.map(|page| json!({"alerts": app.alerts.recent(page.limit)})))
@@ -166,7 +166,7 @@ async fn operator(
     app: &App,
     request: Request,
 ) -> Result<(AgentId, RequestId, bytes::Bytes), Response> {
-    let agent = http::caller(app, request.headers())?;
+    let agent = http::caller(app, request.headers()).map_err(http::unauthorized)?;
     let auth = &app.settings.auth;
     // Without authentication anybody could say to be one.
     let is_operator = auth.enabled && auth.operators.iter().any(|name| name == agent.as_str());

@@ -26,6 +26,7 @@ mod late;
 mod order;
 #[cfg(test)]
 mod redis;
+mod quarantine;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]

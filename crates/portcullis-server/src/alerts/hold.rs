@@ -182,3 +182,124 @@ impl Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    fn raised(which: u8) -> Raised {
+        Raised::sample(which)
+    }
+
+    #[test]
+    fn the_same_again_is_told_once_a_window_with_its_number() {
+        let mut repeats = Repeats::new(WINDOW, 10);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let told = |(out, _): (Vec<(Raised, u64)>, bool)| {
+            out.into_iter()
+                .map(|(raised, count)| (raised.key[0], count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(told(repeats.take(raised(1), at(0))), [(1, 1)]);
+        assert_eq!(told(repeats.take(raised(1), at(1))), []);
+        assert_eq!(told(repeats.take(raised(2), at(2))), [(2, 1)]);
+        assert_eq!(told(repeats.take(raised(1), at(59))), []);
+        assert_eq!(repeats.due(), Some(at(60)));
+        assert_eq!(told((repeats.expired(at(61)), false)), [(1, 2)]);
+        // Which began the next window.
+        assert_eq!(told(repeats.take(raised(1), at(62))), []);
+        assert_eq!(told((repeats.expired(at(200)), false)), [(1, 1)]);
+        assert_eq!(told(repeats.take(raised(2), at(201))), [(2, 1)]);
+        assert_eq!(told((repeats.expired(at(400)), false)), []);
+        assert_eq!(repeats.due(), None);
+        // No window, nothing held.
+        let mut none = Repeats::new(Duration::ZERO, 10);
+        for _ in 0..3 {
+            assert_eq!(told(none.take(raised(1), at(0))), [(1, 1)]);
+        }
+    }
+
+    #[test]
+    fn one_of_the_messages_is_kept_for_the_summary() {
+        let mut limit = Limit::new(3, WINDOW);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let admitted = (0..5).filter(|_| limit.admit(1, Some("a"), at(0))).count();
+        assert_eq!(admitted, 2);
+        assert_eq!(limit.summary(at(4)), None, "a few more may come");
+        assert_eq!(limit.due(), Some(at(5)));
+        let held = limit.summary(at(5)).unwrap();
+        assert_eq!((held.count, held.rules["a"]), (3, 3));
+        assert!(!limit.admit(7, Some("b"), at(6)));
+        assert_eq!(limit.summary(at(59)), None, "once a window");
+        assert!(limit.admit(1, Some("a"), at(60)));
+        assert_eq!(limit.summary(at(65)).unwrap().count, 7);
+        assert_eq!(limit.due(), None);
+    }
+
+    proptest! {
+        /// However alerts come, no more than the limit leave in any window, and all are accounted for.
+        #[test]
+        fn nothing_is_lost_and_the_limit_holds(
+            most in 1_usize..6,
+            capacity in 1_usize..5,
+            arrivals in prop::collection::vec((0_u8..6, 0_u64..40), 0..200),
+        ) {
+            let mut repeats = Repeats::new(WINDOW, capacity);
+            let mut limit = Limit::new(most, WINDOW);
+            let mut now = Instant::now();
+            let (mut told, mut left) = (0, Vec::new());
+            for (which, pause) in &arrivals {
+                now += Duration::from_secs(*pause);
+                let (out, _) = repeats.take(raised(*which), now);
+                for (_, count) in out {
+                    if limit.admit(count, Some("rule"), now) {
+                        told += count;
+                        left.push(now);
+                    }
+                }
+                if let Some(held) = limit.summary(now) {
+                    told += held.count;
+                    left.push(now);
+                }
+                prop_assert!(repeats.open.len() <= capacity && repeats.order.len() <= capacity);
+                prop_assert!(limit.sent.len() <= most);
+            }
+            for (at, begin) in left.iter().enumerate() {
+                let within = left[at..].iter().filter(|sent| **sent < *begin + WINDOW);
+                prop_assert!(within.count() <= most);
+            }
+            for (_, count) in repeats.finish() {
+                limit.hold(count, None, now);
+            }
+            told += limit.finish().map_or(0, |held| held.count);
+            prop_assert_eq!(told, arrivals.len() as u64);
+        }
+
+        /// What is due comes when it is due, and then is due no more.
+        #[test]
+        fn whoever_waits_until_it_is_due_does_not_wait_in_vain(
+            most in 1_usize..4,
+            arrivals in prop::collection::vec(0_u64..30, 1..60),
+        ) {
+            let mut limit = Limit::new(most, WINDOW);
+            let mut now = Instant::now();
+            for pause in arrivals {
+                now += Duration::from_secs(pause);
+                limit.admit(1, None, now);
+                if let Some(due) = limit.due() {
+                    prop_assert!(due > now || limit.summary(now).is_some());
+                }
+            }
+            if let Some(due) = limit.due() {
+                prop_assert!(limit.summary(due).is_some());
+                prop_assert_eq!(limit.due(), None);
+            }
+        }
+    }
+}

@@ -181,3 +181,79 @@ fn cut(text: &str, chars: usize) -> &str {
     let end = text.char_indices().nth(chars);
     end.map_or(text, |(end, _)| &text[..end])
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use portcullis_core::{Decision, Effect, StopSpec};
+
+    use super::*;
+
+    fn alert(run_id: &str, rule_id: &str, reason: &str) -> Alert {
+        let stop = Decision::stop(rule_id.into(), reason.to_owned(), StopSpec::default());
+        Alert {
+            run_id: run_id.to_owned(),
+            tenant_id: None,
+            event_type: "tool_call_start".to_owned(),
+            tool_name: Some("rm".to_owned()),
+            decision: stop.with_effects([Effect::EmitAlert]),
+            enforced: false,
+            policy: Arc::default(),
+        }
+    }
+
+    impl Raised {
+        /// One that is the same as others of its number.
+        pub(in crate::alerts) fn sample(which: u8) -> Self {
+            let mut raised = Self::new(&alert("r", "rule", "why"), Timestamp::UNIX_EPOCH);
+            raised.key = [which; 32];
+            raised
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_is_told_by_tenant_run_rule_and_action() {
+        let base = alert("r", "rule", "why");
+        let other_reason = alert("r", "rule", "why not");
+        assert_eq!(key(&base), key(&other_reason));
+        let mut tool = base.clone();
+        tool.tool_name = None;
+        assert_eq!(key(&base), key(&tool));
+        let mut tenant = base.clone();
+        tenant.tenant_id = Some("acme".to_owned());
+        for other in [alert("rr", "rule", "why"), alert("r", "ule", "why"), tenant] {
+            assert_ne!(key(&base), key(&other));
+        }
+        // No run's name can pass for another run and rule.
+        assert_ne!(key(&alert("ab", "c", "")), key(&alert("a", "bc", "")));
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_secrets_taken_out_before() {
+        let redactor = Redactor::new().unwrap();
+        let secret = "AKIAIOSFODNN7EXAMPLE";
+        let reason = format!("{} {secret} {}", "x".repeat(1010), "y".repeat(100_000));
+        let alert = alert(&format!("run {secret}"), "rule", &reason);
+        let raised = Raised::new(&alert, Timestamp::UNIX_EPOCH);
+        let message = Message::alert(&raised, 3, "here", &redactor);
+        let text = message.json.to_string();
+        assert!(!text.contains("AKIA"), "{text}");
+        assert_eq!(message.text("reason").unwrap().chars().count(), 1024);
+        assert_eq!(message.json["enforced"], false);
+        assert_eq!(message.json["count"], 3);
+    }
+
+    #[test]
+    fn a_summary_names_so_many_rules_and_counts_all() {
+        let mut held = Held::default();
+        for rule in 0..100 {
+            held.add(2, Some(&format!("rule-{rule}")));
+        }
+        held.add(1, Some("rule-0"));
+        assert_eq!((held.count, held.rules.len()), (201, 20));
+        let message = Message::summary(&held, Timestamp::UNIX_EPOCH, "here");
+        assert_eq!(message.json["rules"]["rule-0"], 3);
+        assert_eq!(message.json["count"], 201);
+    }
+}

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod decision;
+mod quarantine;
 mod server;
 
 use std::path::PathBuf;
@@ -14,6 +15,10 @@ use portcullis_core::detectors::Kind;
 pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
     ListArgs, MemoryArgs, Place, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
+};
+pub(crate) use quarantine::{
+    QuarantineAddArgs, QuarantineCommand, QuarantineListArgs, QuarantineReleaseArgs,
+    QuarantineShowArgs,
 };
 pub(crate) use server::{
     ActionArgs, ActionCheckArgs, ConnectArgs, EvidenceCommand, GuardrailCommand, GuardrailLintArgs,
@@ -77,6 +82,14 @@ pub(crate) enum Command {
     /// Check and pin the definitions of tools that somebody else wrote.
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// See which runs are in quarantine, put one there, let one out.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+                      portcullis quarantine list\n  \
+                      portcullis quarantine release run-17 --reason 'a false alarm'"
+    )]
+    Quarantine(QuarantineCommand),
     /// Verify and read the evidence log.
     #[command(subcommand)]
     Evidence(EvidenceCommand),

@@ -107,6 +107,14 @@ pub(super) fn call(
     method: Method,
     params: &Value,
 ) -> Result<Value, Failure> {
+    let client = connect(url, how)?;
+    runtime()?
+        .block_on(client.call(method.name(), params))
+        .map_err(|error| failure(error, Some(method)))
+}
+
+/// A client of a server.
+pub(super) fn connect(url: &str, how: &HowArgs) -> Result<Client, Failure> {
     let timeout = Duration::try_from_secs_f64(how.timeout)
         .ok()
         .filter(|timeout| !timeout.is_zero())
@@ -115,30 +123,31 @@ pub(super) fn call(
                 "--timeout must be more than 0 seconds, and no more than a clock can count"
             ))
         })?;
-    let failed = |error| failure(error, method);
     let client = Client::new(ClientSettings {
         url: url.to_owned(),
         token: how.token.clone(),
         timeout,
         retries: how.retries,
         ca_certificate: how.ca.clone(),
-    })
-    .map_err(failed)?;
-    runtime()?
-        .block_on(client.call(method.name(), params))
-        .map_err(failed)
+    });
+    client.map_err(|error| failure(error, None))
 }
 
-fn failure(error: ClientError, method: Method) -> Failure {
+/// Why a server did not do it, and what may help.
+pub(super) fn failure(error: ClientError, method: Option<Method>) -> Failure {
     let help = match &error {
         ClientError::Unreachable { .. } => match method {
-            Method::CheckGuardrails | Method::AnnounceIntent | Method::ListGuardrails => {
+            Some(Method::CheckGuardrails | Method::AnnounceIntent | Method::ListGuardrails) => {
                 "is a server running there? start one with `portcullis serve`, name another with \
                  --url, or judge here with --local"
             }
-            _ => {
+            Some(_) => {
                 "is a server running there? start one with `portcullis serve`, name another with \
                  --url, or name a memory's file with --memory"
+            }
+            None => {
+                "is a server running there? start one with `portcullis serve`, or name another with \
+                 --url"
             }
         },
         ClientError::Refused { status: 401, .. } => {
@@ -148,7 +157,9 @@ fn failure(error: ClientError, method: Method) -> Failure {
         _ => "",
     };
     let unavailable = match &error {
-        ClientError::Unreachable { .. } | ClientError::NotRpc { .. } => true,
+        ClientError::Unreachable { .. }
+        | ClientError::NotRpc { .. }
+        | ClientError::NotJson { .. } => true,
         ClientError::Refused { status, .. } => *status >= 500,
         // Internal errors, and limits.
         ClientError::Rpc(failure) => matches!(failure.code, -32603 | -32002 | -32003 | -32004),

@@ -11,6 +11,7 @@ pub(crate) mod policy_diff;
 pub(crate) mod policy_explain;
 pub(crate) mod policy_lint;
 pub(crate) mod policy_test;
+pub(crate) mod quarantine;
 pub(crate) mod rule;
 pub(crate) mod scan;
 pub(crate) mod serve;
