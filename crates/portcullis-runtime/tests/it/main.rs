@@ -25,8 +25,9 @@ mod late;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
-mod redis;
 mod quarantine;
+#[cfg(test)]
+mod redis;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]

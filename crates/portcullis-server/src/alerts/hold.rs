@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    const WINDOW: Duration = Duration::from_secs(60);
+    const WINDOW: Duration = Duration::from_mins(1);
 
     fn raised(which: u8) -> Raised {
         Raised::sample(which)

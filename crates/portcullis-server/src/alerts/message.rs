@@ -186,7 +186,7 @@ fn cut(text: &str, chars: usize) -> &str {
 mod tests {
     use std::sync::Arc;
 
-    use portcullis_core::{Decision, Effect, StopSpec};
+    use portcullis_core::{Decision, Effect, PolicyIdentity, StopSpec};
 
     use super::*;
 
@@ -199,7 +199,11 @@ mod tests {
             tool_name: Some("rm".to_owned()),
             decision: stop.with_effects([Effect::EmitAlert]),
             enforced: false,
-            policy: Arc::default(),
+            policy: Arc::new(PolicyIdentity {
+                id: "p".to_owned(),
+                version: "1".to_owned(),
+                digest: "d".to_owned(),
+            }),
         }
     }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::harness::{CLAUDE, Running, eventually};
 use crate::receiver::{Answer, Received, Receiver};
 
-const SECRET: &str = "secret-of-the-webhook-0003";
+pub(crate) const SECRET: &str = "secret-of-the-webhook-0003";
 
 /// A webhook that is tried again soon.
 fn webhook(receiver: &Receiver) -> CallbackTarget {
@@ -76,7 +76,7 @@ fn hmac(key: &[u8], message: &[u8]) -> String {
     hex.concat()
 }
 
-fn assert_signed(request: &Received) {
+pub(crate) fn assert_signed(request: &Received) {
     let timestamp = request.header("x-portcullis-timestamp").unwrap();
     let signed = format!("{timestamp}.{}", request.body);
     let expected = format!("v1={}", hmac(SECRET.as_bytes(), signed.as_bytes()));

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use portcullis_server::Method;
-use portcullis_server::config::{self, CallbackKind, CallbackWhen, EmbedderSettings, Settings};
+use portcullis_server::config::{
+    self, AlertSinkKind, CallbackKind, CallbackWhen, EmbedderSettings, Facility, Settings,
+};
 use portcullis_server::limit::Quota;
 use proptest::prelude::*;
 
@@ -39,6 +41,17 @@ const CALLBACKS: &str = r#"callbacks:
     - url: https://peer.example.com
       kind: peer
       token: "${CSTP_TOKEN_CLAUDE}"
+"#;
+
+/// Somebody to alert.
+const ALERTS: &str = r#"alerts:
+  per_minute: 10
+  sinks:
+    - kind: webhook
+      url: https://hooks.example.com/alerts
+      secret: "${CSTP_TOKEN_EMERSON}"
+    - kind: syslog
+      address: udp://127.0.0.1:514
 "#;
 
 /// A model somewhere else.
@@ -114,10 +127,37 @@ memory: {path: m.db, embedder: {url: 'https://api.example.com/v1/', model: m, ap
 callbacks: {queue: 13, targets: [
   {url: 'https://hooks.example.com/x?y=z', secret: '${SECRET}', when: blocked, timeout_seconds: 14, attempts: 15, retry_seconds: 0.5},
   {url: 'http://peer.example.com', kind: peer, token: '${SECRET}'}, {url: 'http://peer.example.com', kind: peer}]}
+alerts: {deduplicate_seconds: 0, per_minute: 18, queue: 19, sinks: [{kind: stdout},
+  {kind: syslog, address: 'tcp://[::1]', facility: local7, app_name: gate, attempts: 20, retry_seconds: 21, timeout_seconds: 22},
+  {kind: syslog, address: 'unix:/dev/log'},
+  {kind: webhook, url: 'https://hooks.example.com/alerts', secret: '${SECRET}'}]}
 telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
+auth: {tokens: [{agent: a, token: '${SECRET}'}, {agent: b, token: '${CSTP_TOKEN_CLAUDE}'}], operators: [b]}
 ",
     )
     .unwrap();
+    assert_eq!(settings.auth.operators, ["b"]);
+    let alerts = &settings.alerts;
+    assert!(alerts.deduplicate.is_zero());
+    assert_eq!((alerts.per_minute, alerts.queue), (18, 19));
+    let [stdout, tcp, unix, hook] = &alerts.sinks[..] else {
+        panic!("four");
+    };
+    assert!(matches!(stdout.kind, AlertSinkKind::Stdout));
+    let AlertSinkKind::Syslog(syslog) = &tcp.kind else {
+        panic!("{tcp:?}");
+    };
+    assert_eq!(syslog.address.to_string(), "tcp://[::1]:601");
+    assert_eq!(Some(syslog.facility), Facility::parse("local7"));
+    assert_eq!((syslog.app_name.as_str(), tcp.attempts), ("gate", 20));
+    let times = (tcp.retry.as_secs(), tcp.timeout.as_secs());
+    assert_eq!(times, (21, 22));
+    let AlertSinkKind::Syslog(syslog) = &unix.kind else {
+        panic!("{unix:?}");
+    };
+    assert_eq!(syslog.address.to_string(), "unix:/dev/log");
+    assert_eq!(Some(syslog.facility), Facility::parse("auth"));
+    assert!(matches!(hook.kind, AlertSinkKind::Webhook { .. }));
     let server = &settings.server;
     assert_eq!((server.max_body_bytes, server.max_batch), (1, 2));
     assert_eq!((server.max_connections, server.max_requests), (3, 4));
@@ -208,6 +248,10 @@ fn with_embedder(embedder: &str) -> String {
 
 fn with_target(target: &str) -> String {
     format!("callbacks:\n  targets:\n    - {target}\n")
+}
+
+fn with_sink(sink: &str) -> String {
+    format!("alerts:\n  sinks:\n    - {sink}\n")
 }
 
 /// Files that are wrong, each in its own way.
@@ -416,6 +460,50 @@ fn wrong() -> Vec<(&'static str, String)> {
             "vectors of nothing",
             with_embedder("{url: \"https://api.example.com/v1\", model: m, dimension: 0}"),
         ),
+        ("a sink of no kind", with_sink("{url: https://x}")),
+        ("a sink of an unknown kind", with_sink("{kind: sislog}")),
+        ("a sink that is text", with_sink("stdout")),
+        ("a syslog receiver nowhere", with_sink("{kind: syslog}")),
+        (
+            "a syslog receiver somewhere odd",
+            with_sink("{kind: syslog, address: \"http://log.example.com\"}"),
+        ),
+        (
+            "a syslog socket that is not absolute",
+            with_sink("{kind: syslog, address: \"unix:log\"}"),
+        ),
+        (
+            "an unknown facility and a bad name",
+            with_sink(
+                "kind: syslog\n      address: udp://127.0.0.1\n      facility: local8\n      app_name: my gate",
+            ),
+        ),
+        (
+            "a webhook for alerts without a secret",
+            with_sink("{kind: webhook, url: \"https://hooks.example.com\"}"),
+        ),
+        (
+            "a webhook for alerts with a short secret and no address",
+            with_sink(&format!(
+                "kind: webhook\n      url: hooks.example.com\n      secret: {SHORT_SECRET}"
+            )),
+        ),
+        (
+            "standard output with an address",
+            with_sink("{kind: stdout, url: \"https://hooks.example.com\"}"),
+        ),
+        (
+            "alerts that are never sent",
+            file("alerts:\n  per_minute: 0\n  deduplicate_seconds: 100000\n"),
+        ),
+        (
+            "an operator without a token",
+            with_tokens("    - {agent: a, token: \"${SECRET}\"}\n  operators: [a, b]\n"),
+        ),
+        (
+            "operators without authentication",
+            file("auth: {enabled: false, operators: [a]}\n"),
+        ),
         (
             "several mistakes at once",
             file("server: {prot: 1}\nagent: {name: \"\"}\ntelemetry: {log_format: xml}\n"),
@@ -487,6 +575,12 @@ fn no_way_of_writing_a_token_brings_it_into_a_report() {
             format!("callbacks:\n  targets:\n    - url: {secret}\n"),
             format!("callbacks:\n  targets:\n    - {secret}\n"),
             format!("callbacks: {secret}\n"),
+            format!(
+                "alerts:\n  sinks:\n    - kind: webhook\n      url: x\n      secret: {secret}\n"
+            ),
+            format!("alerts:\n  sinks:\n    - kind: webhook\n      url: https://{secret}@x\n"),
+            format!("alert:\n  sinks:\n    - {{kind: {secret}}}\n"),
+            format!("alerts: {secret}\n"),
             format!("callback:\n  targets:\n    - url: x\n      Secret: {secret}\n"),
             format!("memory:\n  embedder:\n    url: x\n    api_key: {secret}\n    x: 1\n"),
             format!("memory:\n  embedder:\n    url: x\n    api_key:\n      {secret}\n    x: 1\n"),
@@ -526,7 +620,7 @@ proptest! {
         removed in 0_usize..400,
         length in 0_usize..8,
         junk in "[\\n :{}\\[\\]\"'#&*|>x-]{0,4}",
-        file in proptest::sample::select(vec![F001, CALLBACKS, MEMORY]),
+        file in proptest::sample::select(vec![F001, CALLBACKS, ALERTS, MEMORY]),
     ) {
         let mut text: Vec<char> = file.replace("${CSTP_TOKEN_EMERSON}", &secret).chars().collect();
         let at = removed.min(text.len());

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod acceptance;
 #[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod callbacks;
@@ -33,9 +35,13 @@ mod reload;
 #[cfg(test)]
 mod rpc;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod services;
 #[cfg(test)]
 mod shutdown;
+#[cfg(test)]
+mod syslog;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]

@@ -75,14 +75,19 @@ async fn it_lists_the_routes_that_there_are_and_whether_they_need_a_token() {
     }
     // Written out, because a router does not list its routes: one that is added is added here too.
     let routes = [
+        "DELETE /v1/guard/quarantine/{run_id}",
         "GET /.well-known/agent-card.json",
         "GET /.well-known/agent.json",
         "GET /health",
         "GET /metrics",
         "GET /openapi.json",
         "GET /ready",
+        "GET /v1/guard/alerts",
+        "GET /v1/guard/quarantine",
+        "GET /v1/guard/runs/{run_id}",
         "POST /cstp",
         "POST /v1/guard/evaluate",
+        "POST /v1/guard/quarantine/{run_id}",
     ];
     assert_eq!(operations, routes.map(str::to_owned).into());
     let served: Value =
@@ -355,4 +360,49 @@ async fn real_answers_are_what_it_says() {
         &component("RpcError"),
         &json!({"code": -32002, "message": "RateLimited", "data": {"retryAfterMs": 1}}),
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_about_runs_are_what_it_says() {
+    let pack = crate::alerts::PACK.replace("emit_alert", "emit_alert, flag_trajectory");
+    let server = crate::alerts::alerting(&pack, |settings| {
+        settings.auth.operators = vec!["emerson".to_owned()];
+    })
+    .await;
+    crate::alerts::call(&server, "r", "rm").await;
+    let list = async || {
+        server
+            .get_as_emerson("/v1/guard/alerts")
+            .await
+            .text()
+            .await
+            .unwrap()
+    };
+    eventually("an alert", async || list().await.contains("no-rm")).await;
+    let (run, one) = ("/v1/guard/runs/{run_id}", "/v1/guard/quarantine/{run_id}");
+    for (verb, path, name, body, status) in [
+        ("post", one, "", r#"{"reason": "why"}"#, 200),
+        ("post", one, "", "{}", 400),
+        ("post", one, "", "nonsense", 400),
+        ("get", run, "", "", 200),
+        ("get", run, "unknown", "", 404),
+        ("get", "/v1/guard/quarantine", "", "", 200),
+        ("get", "/v1/guard/quarantine", "?limit=0", "", 400),
+        ("get", "/v1/guard/alerts", "", "", 200),
+        ("get", "/v1/guard/alerts", "?limit=x", "", 400),
+        ("delete", one, "", "", 200),
+        ("delete", one, "", r#"{"reason": null}"#, 404),
+    ] {
+        let name = if name.is_empty() { "r" } else { name };
+        let mut at = path.replace("{run_id}", name);
+        if name.starts_with('?') {
+            at += name;
+        }
+        let mut request = server.post(&at, body).build().unwrap();
+        *request.method_mut() = verb.to_uppercase().parse().unwrap();
+        let response = reqwest::Client::new().execute(request).await.unwrap();
+        assert_eq!(response.status(), status, "{verb} {at} {body}");
+        let answer = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        assert_described(&format!("{verb} {path}"), status, &answer);
+    }
 }

@@ -13,6 +13,8 @@ mod fixtures;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]
+mod quarantine;
+#[cfg(test)]
 mod rule;
 #[cfg(test)]
 mod scan;

@@ -19,7 +19,7 @@ pub(crate) const CONFIG: &str = "auth:\n  tokens:\n    - {agent: tester, token: 
 /// A server that is killed when it is dropped.
 pub(crate) struct Served {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    pub(crate) stdout: BufReader<ChildStdout>,
     stderr: Option<JoinHandle<String>>,
     pub(crate) url: String,
     /// What it printed up to its address.
@@ -159,9 +159,13 @@ impl Connection {
         request_id: &str,
     ) -> io::Result<Value> {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let body = body.to_string();
+        self.post("/cstp", &body.to_string(), request_id)
+    }
+
+    /// The answer to a body; an error when the server is gone before it is whole.
+    pub(crate) fn post(&mut self, path: &str, body: &str, request_id: &str) -> io::Result<Value> {
         let request = format!(
-            "POST /cstp HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
              X-Request-Id: {request_id}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
