@@ -15,8 +15,8 @@ use portcullis_core::rules::{
 };
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
-    Context, ContextSnapshot, Decision, Event, EventType, PolicyBuilder, RiskRouter, Routing,
-    Severity, Step, StreamGuard, pack,
+    BreakerSettings, Context, ContextSnapshot, Decision, Event, EventType, GatewaySettings,
+    PolicyBuilder, RiskRouter, Routing, Severity, Step, StreamGuard, pack,
 };
 use portcullis_runtime::{AnswerStream, BoxFuture, DeepRule, DeepRules, Gateway};
 use tokio::runtime::Runtime;
@@ -138,6 +138,22 @@ impl DeepRule for Instant {
     }
 }
 
+/// A classifier that has died.
+struct Dead;
+
+impl DeepRule for Dead {
+    fn info(&self) -> RuleInfo {
+        Instant.info()
+    }
+
+    fn evaluate<'a>(
+        &'a self,
+        _input: RuleInput<'a>,
+    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+        Box::pin(async { Err(RuleError("dead".to_owned())) })
+    }
+}
+
 struct AlwaysWait;
 
 impl RiskRouter for AlwaysWait {
@@ -150,25 +166,39 @@ impl RiskRouter for AlwaysWait {
 }
 
 /// From submit to a ready answer, through the in-memory inbox: the whole evaluation of a short
-/// prompt, with a deep rule that answers at once and without one.
+/// prompt, with a deep rule that answers at once, with a dead one whose circuit is open, and without one.
 fn inbox(c: &mut Criterion) {
     let runtime = runtime();
     let event = Event::llm_before("bench", "hello");
-    let mut rules = DeepRules::new();
-    rules.register(Arc::new(Instant));
     let policy = || {
-        let builder = PolicyBuilder::new("bench", "1");
+        let settings = GatewaySettings {
+            async_breaker: BreakerSettings {
+                failures: 1,
+                cool_down_ms: 3.6e6,
+            },
+            ..GatewaySettings::default()
+        };
+        let builder = PolicyBuilder::new("bench", "1").gateway(settings);
         builder
             .compile()
             .unwrap_or_else(|report| panic!("{report}"))
     };
-    let with = Gateway::builder(policy())
-        .deep_rules(rules)
-        .risk_router(AlwaysWait)
-        .build();
+    let with = |rule: Arc<dyn DeepRule>| {
+        let mut rules = DeepRules::new();
+        rules.register(rule);
+        Gateway::builder(policy())
+            .deep_rules(rules)
+            .risk_router(AlwaysWait)
+            .build()
+    };
     let without = Gateway::builder(policy()).risk_router(AlwaysWait).build();
+    let cases = [
+        ("one deep rule", with(Arc::new(Instant))),
+        ("a dead one, circuit open", with(Arc::new(Dead))),
+        ("none", without),
+    ];
     let mut group = c.benchmark_group("memory inbox");
-    for (name, gateway) in [("one deep rule", with), ("none", without)] {
+    for (name, gateway) in cases {
         let mut context = Context::new("bench");
         group.bench_function(name, |b| {
             b.iter(|| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, join_all, select};
-use portcullis_core::rules::{KNOWN_DEEP, RuleInput};
+use portcullis_core::rules::RuleInput;
 use portcullis_core::{
     Action, BreakerSettings, Decision, ErrorCode, Event, GatewaySettings, OnTimeout, Parts,
     PauseSpec, Policy, Routing, RuleId, RuleOutcome, Severity, StopSpec,
@@ -25,6 +25,8 @@ const PLACE: usize = usize::MAX;
 
 const UNAVAILABLE: &str = "it is not available";
 
+const LOST: &str = "whoever runs it cannot be reached";
+
 const CIRCUIT_OPEN: &str = "it has not answered lately, and is not asked for a while";
 
 /// Which deep rules an event is for.
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     ready: Vec<RuleId>,
     /// Should be asked and cannot: not registered, or without a model.
     missing: Vec<RuleId>,
+    /// Should be asked and cannot be reached, though somebody has it, or must have.
+    lost: Vec<RuleId>,
     /// Has not answered lately.
     broken: Vec<RuleId>,
     /// Whether the router insists on these very rules.
@@ -57,40 +61,44 @@ impl Plan {
         if plan.required {
             for id in &routing.required_async_rules {
                 let ready = serving.iter().any(|(known, ready)| known == id && *ready);
-                plan.add(id, ready && !disabled(policy, id));
+                let list = if ready && !disabled(policy, id) {
+                    &mut plan.ready
+                } else {
+                    &mut plan.missing
+                };
+                add(list, id);
             }
             return plan;
         }
+        let lost = |id: &RuleId| inbox.is_some_and(|inbox| inbox.lost(id));
         for (id, ready) in &serving {
-            if !disabled(policy, id) {
-                plan.add(id, *ready);
+            if disabled(policy, id) {
+                continue;
+            }
+            match ready {
+                true => add(&mut plan.ready, id),
+                false if lost(id) => add(&mut plan.lost, id),
+                false => add(&mut plan.missing, id),
             }
         }
         for rule in policy.deep_rules().iter().filter(|rule| rule.enabled) {
             let served = serving.iter().any(|(known, _)| *known == rule.id);
-            let applies = KNOWN_DEEP.iter().any(|deep| {
-                deep.id == rule.id.as_str() && (deep.events)().contains(&event.event_type)
-            });
-            if !served && applies {
-                plan.add(&rule.id, false);
+            if served || !rule.events.contains(&event.event_type) {
+                continue;
+            }
+            // A model is for somebody to bring, and may never come. A rule that the pack has whole must run somewhere.
+            let is_whole = inbox.is_some() && rule.settings.external().is_some();
+            if is_whole || lost(&rule.id) {
+                add(&mut plan.lost, &rule.id);
+            } else {
+                add(&mut plan.missing, &rule.id);
             }
         }
         plan
     }
 
-    fn add(&mut self, id: &RuleId, ready: bool) {
-        let list = if ready {
-            &mut self.ready
-        } else {
-            &mut self.missing
-        };
-        if !list.contains(id) {
-            list.push(id.clone());
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.missing.is_empty()
+        self.ready.is_empty() && self.missing.is_empty() && self.lost.is_empty()
     }
 
     /// Sets those aside that are not to be asked until they have cooled down.
@@ -103,7 +111,7 @@ impl Plan {
 
     /// Notes that nobody was asked.
     pub(crate) fn skip(&self, gathered: &mut Gathered) {
-        for id in self.ready.iter().chain(&self.missing) {
+        for id in self.ready.iter().chain(&self.missing).chain(&self.lost) {
             gathered.cover(id, RuleOutcome::Skipped, Duration::ZERO);
         }
     }
@@ -122,6 +130,10 @@ impl Plan {
         for id in &self.missing {
             gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
             self.miss(id, routing, fail_open, gathered);
+        }
+        for id in &self.lost {
+            gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
+            self.not_asked(id, LOST, routing, fail_open, gathered);
         }
         for id in &self.broken {
             gathered.cover(id, RuleOutcome::CircuitOpen, Duration::ZERO);
@@ -353,6 +365,12 @@ pub(crate) fn take_late(
             }
             gathered.decide(PLACE, decision);
         }
+    }
+}
+
+fn add(list: &mut Vec<RuleId>, id: &RuleId) {
+    if !list.contains(id) {
+        list.push(id.clone());
     }
 }
 

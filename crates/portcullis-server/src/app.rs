@@ -18,6 +18,7 @@ use crate::alerts::Alerts;
 use crate::auth::{AgentId, AuthError};
 use crate::callbacks::Callbacks;
 use crate::config::Settings;
+use crate::far::DeepPath;
 use crate::jsonrpc::RpcError;
 use crate::limit::RateLimiter;
 use crate::metrics::{EvidenceState, Metrics};
@@ -28,6 +29,7 @@ pub(crate) struct App {
     /// Where clients reach the server.
     pub(crate) url: String,
     pub(crate) gateway: Arc<Gateway>,
+    pub(crate) deep: DeepPath,
     pub(crate) guardrails: ArcSwap<Guardrails>,
     pub(crate) limiter: Arc<dyn RateLimiter>,
     pub(crate) metrics: Arc<Metrics>,

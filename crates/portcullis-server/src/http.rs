@@ -286,6 +286,10 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
     if policy == "none" {
         warnings.push("no policy: every event is allowed");
     }
+    // Where and why is nothing for everybody.
+    if app.deep.trouble().is_some() {
+        warnings.push("deep rules cannot be asked: see the server's log");
+    }
     if guardrails.enabled() == 0 {
         warnings.push("no guardrails: every action is allowed");
     }

@@ -20,6 +20,7 @@ pub mod decisions;
 pub mod deep;
 mod deep_metrics;
 mod delivery;
+mod far;
 mod files;
 mod guard;
 mod http;
@@ -33,6 +34,7 @@ pub mod telemetry;
 mod tls;
 
 pub use cstp::{CheckAnswer, IntentAnswer, new_correlation_id};
+pub use far::{DeepPath, FarSide};
 pub use files::{GuardrailError, GuardrailFiles};
 pub use http::OPENAPI;
 pub use method::Method;

@@ -29,9 +29,11 @@ use crate::alerts::Alerts;
 use crate::app::{App, Secrets, now};
 use crate::callbacks::Callbacks;
 use crate::config::{MemorySettings, PolicySettings, Settings};
+use crate::far::DeepPath;
 use crate::files::{GuardrailError, GuardrailFiles};
 use crate::limit::MemoryLimiter;
 use crate::metrics::Metrics;
+use crate::telemetry::TraceContext;
 use crate::{http, tls};
 
 /// Why the server does not start.
@@ -68,6 +70,9 @@ pub enum StartError {
         /// Why.
         error: String,
     },
+    /// Deep rules cannot be asked.
+    #[error("cannot use `deep`: {0}")]
+    Deep(String),
     /// Nobody can be called.
     #[error("the callbacks cannot be used: {0}")]
     Callbacks(String),
@@ -125,7 +130,9 @@ impl Server {
         let secrets = Secrets::default();
         let alerts = Alerts::start(&settings.alerts, agent, secrets.clone(), &metrics.alerts);
         let alerts = Arc::new(alerts.await?);
-        let (gateway, reloader) = load_policy(&settings, &metrics, &alerts, &mut warnings)?;
+        let deep =
+            DeepPath::start(&settings.deep, &settings.variables).map_err(StartError::Deep)?;
+        let (gateway, reloader) = load_policy(&settings, &metrics, &alerts, &deep, &mut warnings)?;
         let (evidence, recovery) = open_evidence(&settings)?;
         let memory = open_memory(&settings).await?;
         let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics).await?;
@@ -137,6 +144,7 @@ impl Server {
                 .clone()
                 .unwrap_or_else(|| local_url(&settings, address)),
             gateway,
+            deep,
             guardrails: ArcSwap::from_pointee(guardrails),
             limiter: Arc::new(MemoryLimiter::new(settings.rate_limits.clone())),
             metrics,
@@ -391,6 +399,7 @@ fn load_policy(
     settings: &Settings,
     metrics: &Arc<Metrics>,
     alerts: &Arc<Alerts>,
+    deep: &DeepPath,
     warnings: &mut Vec<Report>,
 ) -> Result<(Arc<Gateway>, Option<Reloader>), StartError> {
     let PolicySettings { pack, env, .. } = &settings.policy;
@@ -407,19 +416,18 @@ fn load_policy(
             (Some(loaded), Some(reloader))
         }
     };
-    let policy = match loaded {
-        Some(loaded) => {
-            if !loaded.warnings.diagnostics.is_empty() {
-                warnings.push(loaded.warnings);
-            }
-            loaded.policy
-        }
-        None => Policy::absent(),
-    };
-    let gateway = Gateway::builder(policy)
+    let gateway = Gateway::builder(Policy::absent())
+        .inbox(deep.inbox())
         .alerts(Arc::clone(alerts) as Arc<dyn AlertSink>)
         .telemetry(Arc::clone(metrics) as Arc<dyn Telemetry>)
+        .propagation(Arc::new(TraceContext))
         .build();
+    if let Some(loaded) = loaded {
+        if !loaded.warnings.diagnostics.is_empty() {
+            warnings.push(loaded.warnings);
+        }
+        deep.put_in_force(&gateway, loaded.policy)?;
+    }
     Ok((Arc::new(gateway), reloader))
 }
 
@@ -558,8 +566,9 @@ impl Watched {
     fn load_built_in(&self) -> bool {
         match pack::load_default() {
             Ok(loaded) => {
-                self.app.gateway.replace_policy(loaded.policy);
-                true
+                let app = &self.app;
+                let put = app.deep.put_in_force(&app.gateway, loaded.policy);
+                put.inspect_err(|error| tracing::error!("{error}")).is_ok()
             }
             Err(report) => {
                 tracing::error!("the built-in policy does not load:\n{report}");
@@ -572,7 +581,8 @@ impl Watched {
         let Some(reloader) = &mut self.reloader else {
             return;
         };
-        match reloader.check(&self.app.gateway) {
+        let app = &self.app;
+        match reloader.check_with(|policy| app.deep.put_in_force(&app.gateway, policy)) {
             Reload::Unchanged => {}
             Reload::Replaced(policy) => {
                 self.app.metrics.reloaded(true);

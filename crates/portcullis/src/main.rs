@@ -18,6 +18,8 @@ use output::Failure;
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Worker(args) => commands::worker::run(&args),
+        Command::Sidecar(args) => commands::sidecar::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Intent(args) => commands::intent::run(&args),
         Command::Decision(command) => commands::decision::run(&command),

@@ -58,6 +58,12 @@ pub trait GuardInbox: Send + Sync + 'static {
     /// The deep rules behind it that judge such events, and whether each is ready.
     fn serving(&self, event_type: &EventType) -> Vec<(RuleId, bool)>;
 
+    /// Whether a rule that is not ready ought to be: others run it, and cannot be reached. That counts as no answer in time,
+    /// or cutting them off would be a way around it.
+    fn lost(&self, _id: &RuleId) -> bool {
+        false
+    }
+
     /// Hands over an event.
     fn submit(&self, request: DeepRequest) -> BoxFuture<'_, Result<(), SubmitError>>;
 

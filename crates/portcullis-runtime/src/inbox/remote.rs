@@ -147,6 +147,11 @@ impl GuardInbox for RemoteInbox {
             .collect()
     }
 
+    fn lost(&self, id: &RuleId) -> bool {
+        let known = || self.shared.served.load().iter().any(|rule| rule.id == *id);
+        self.shared.down.borrow().is_some() || known()
+    }
+
     fn submit(&self, request: DeepRequest) -> BoxFuture<'_, Result<(), SubmitError>> {
         let submitted = self.check().and_then(|()| {
             let desk = &self.shared.desk;
@@ -245,6 +250,10 @@ impl Link {
 
     /// There is no connection. The rules that were behind it stay known, and are not ready.
     pub(crate) fn down(&self, why: impl Into<String>) {
-        self.shared.down.send_replace(Some(why.into()));
+        let why = why.into();
+        if self.shared.down.borrow().as_ref() != Some(&why) {
+            tracing::warn!(why, "deep rules cannot be asked");
+        }
+        self.shared.down.send_replace(Some(why));
     }
 }

@@ -308,6 +308,37 @@ async fn a_rule_that_the_pack_enables_and_nobody_registers_is_named() {
     assert!(unjudged(&elsewhere).is_empty());
 }
 
+/// A rule that asks a service is in the pack whole, so that somebody must run it: where nobody does, that is no answer in
+/// time, or cutting off whoever runs it would be a way around it.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_nobody_runs_though_the_pack_has_it_counts_as_late() {
+    let cases = [
+        (OnTimeout::Allow, 100.0, (Action::Allow, "__default__")),
+        (OnTimeout::Pause, 100.0, (Action::Pause, "__timeout__")),
+        (OnTimeout::Stop, 100.0, (Action::Stop, "__timeout__")),
+        // Nobody would have waited for it.
+        (OnTimeout::Stop, 0.0, (Action::Allow, "__default__")),
+    ];
+    for (on_timeout, wait, expected) in cases {
+        let pack = load(
+            "policy_pack: p\nversion: '1'\nasync_rules:\n  - id: fraud\n    rule: http-classifier\n    \
+             events: [llm_before]\n    config: {url: 'http://127.0.0.1:1/', response: {flagged: /bad}, action: stop}\n",
+        );
+        let gateway = Gateway::builder(pack)
+            .deep_rules(deep_rules([]))
+            .risk_router(routed(wait, on_timeout, &[]))
+            .build();
+        let started = Instant::now();
+        let evaluation = judge(&gateway, &prompt("r", "Hello.")).await;
+        assert_eq!(verdict(&evaluation), expected);
+        assert_eq!(outcomes(&evaluation), [("fraud", RuleOutcome::Unavailable)]);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        // It judges prompts, so nobody misses it elsewhere.
+        let elsewhere = judge(&gateway, &call("r", "t")).await;
+        assert_eq!(elsewhere.decision.action, Action::Allow);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_the_pack_disables_is_not_run_even_if_registered() {
     let (rule, calls) = counted("hf-jailbreak");

@@ -29,6 +29,19 @@ const KEYS: &[&str] = &[
     "address",
     "facility",
     "app_name",
+    "deep",
+    "redis",
+    "sidecar",
+    "name",
+    "max_queued",
+    "max_in_flight",
+    "evaluation_seconds",
+    "server_name",
+    "connect_timeout_seconds",
+    "keep_alive_seconds",
+    "ca",
+    "certificate",
+    "key",
     "embedder",
     "folder",
     "model",
@@ -37,8 +50,10 @@ const KEYS: &[&str] = &[
 ];
 
 /// How a key begins that announces tokens and other secrets. Addresses of webhooks and of models are among
-/// them: who knows one may post to it, and some have a key in them.
-const ANNOUNCING: &[&str] = &["auth", "tok", "secr", "callb", "alert", "emb", "api"];
+/// them: who knows one may post to it, and some have a key in them; a Redis's has its password.
+const ANNOUNCING: &[&str] = &[
+    "auth", "tok", "secr", "callb", "alert", "emb", "api", "deep", "redis", "sidec",
+];
 
 /// Where covering ends: anything else at the margin may be what is left of a key.
 const SECTIONS: &[&str] = &[

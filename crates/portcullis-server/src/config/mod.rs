@@ -6,12 +6,14 @@
 mod alerts;
 mod callbacks;
 mod cover;
+mod deep;
 mod embedder;
 mod read;
 mod variables;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use embedder::EmbedderSettings;
@@ -23,6 +25,7 @@ pub use self::alerts::{
     AlertSettings, AlertSinkKind, AlertSinkSettings, Facility, SyslogAddress, SyslogSettings,
 };
 pub use self::callbacks::{CallbackKind, CallbackSettings, CallbackTarget, CallbackWhen};
+pub use self::deep::{ClientTls, DeepPlace, DeepSettings};
 use crate::auth::Tokens;
 use crate::limit::RateLimits;
 
@@ -37,6 +40,10 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// What it judges by.
     pub policy: PolicySettings,
+    /// Where deep rules run.
+    pub deep: DeepSettings,
+    /// What `${…}` in a policy pack stands for: the keys of services that its deep rules ask.
+    pub variables: Variables,
     /// How often each agent may call each method.
     pub rate_limits: RateLimits,
     /// Where and how evidence is kept.
@@ -74,6 +81,37 @@ pub struct ServerSettings {
     pub read_timeout: Duration,
     /// How long requests may go on once the server is told to stop.
     pub shutdown_timeout: Duration,
+}
+
+/// What `${…}` stands for. Values are looked up when they are needed, and not printed.
+#[derive(Clone)]
+pub struct Variables(Arc<LookUp>);
+
+type LookUp = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+impl Variables {
+    /// Looked up by `look_up`.
+    pub fn new(look_up: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(look_up))
+    }
+
+    /// What a variable stands for.
+    pub fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+}
+
+/// None.
+impl Default for Variables {
+    fn default() -> Self {
+        Self::new(|_| None)
+    }
+}
+
+impl std::fmt::Debug for Variables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Variables(..)")
+    }
 }
 
 /// Files in PEM form.
@@ -206,6 +244,8 @@ impl Default for Settings {
                 reload_interval: Duration::from_secs(2),
                 allow_none: false,
             },
+            deep: DeepSettings::default(),
+            variables: Variables::default(),
             rate_limits: RateLimits::default(),
             evidence: EvidenceSettings {
                 directory: PathBuf::from(DEFAULT_DATA_DIRECTORY).join("evidence"),

@@ -9,6 +9,7 @@ use portcullis_store::evidence::Durability;
 
 use super::alerts::alerts;
 use super::callbacks::callbacks;
+use super::deep::deep;
 use super::{LogFormat, Settings, TlsSettings, embedder};
 use crate::auth::{Token, TokenError, Tokens};
 use crate::limit::{Quota, RateLimits};
@@ -33,6 +34,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "policy") {
         policy(&node, &mut settings, d);
+    }
+    if let Some(node) = section(&mut map, "deep") {
+        settings.deep = deep(&node, d);
     }
     if let Some(node) = section(&mut map, "rate_limits") {
         settings.rate_limits = rate_limits(&node, d);

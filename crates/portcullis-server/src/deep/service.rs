@@ -20,7 +20,7 @@ use crate::tls;
 /// What an answer may measure. A score or a list of places in a text is far smaller.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// How long an unused connection is kept.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A deep rule that asks a service.

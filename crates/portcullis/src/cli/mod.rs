@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod decision;
+mod deep;
 mod quarantine;
 mod server;
 
@@ -16,6 +17,7 @@ pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
     ListArgs, MemoryArgs, Place, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
 };
+pub(crate) use deep::{HostArgs, SidecarArgs, WorkerArgs};
 pub(crate) use quarantine::{
     QuarantineAddArgs, QuarantineCommand, QuarantineListArgs, QuarantineReleaseArgs,
     QuarantineShowArgs,
@@ -52,6 +54,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Answer agents over HTTP: CSTP, the guard API, the agent card.
     Serve(ServeArgs),
+    /// Run a policy's deep rules for gateways that put their questions into a Redis.
+    Worker(WorkerArgs),
+    /// Run a policy's deep rules for gateways that ask by gRPC.
+    Sidecar(SidecarArgs),
     /// Ask whether an action is allowed.
     Check(ActionCheckArgs),
     /// Announce an action, and hear what speaks for and against it.

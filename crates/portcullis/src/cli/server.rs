@@ -310,7 +310,7 @@ pub(crate) struct WhichArgs {
     pub(crate) blocked: bool,
 }
 
-fn host(text: &str) -> Result<IpAddr, String> {
+pub(super) fn host(text: &str) -> Result<IpAddr, String> {
     portcullis_server::config::parse_host(text)
         .ok_or_else(|| "write an IP address, such as 127.0.0.1, or 0.0.0.0 for all".to_owned())
 }

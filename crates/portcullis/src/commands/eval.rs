@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis_core::pack::Loaded;
-use portcullis_core::{Action, Evaluation, Event, Step, redact_event};
+use portcullis_core::{Action, Evaluation, Event, Policy, Step, redact_event};
 use portcullis_runtime::{Gateway, JsonLineAlerts, PackFile, Reload, Reloader};
+use portcullis_server::DeepPath;
+use portcullis_server::config::{DeepSettings, Variables};
 use serde::Serialize;
 
 use crate::cli::{EvalArgs, Format};
@@ -20,9 +22,15 @@ pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
     if !loaded.warnings.diagnostics.is_empty() {
         anstream::eprint!("{}", loaded.warnings);
     }
-    let gateway = Gateway::builder(loaded.policy)
+    // Rules that ask a service do so from here: the same events get the same verdicts as from the server.
+    let variables = Variables::new(|name| std::env::var(name).ok());
+    let deep = DeepPath::start(&DeepSettings::default(), &variables)
+        .map_err(|error| Failure::Unavailable(anyhow::anyhow!(error)))?;
+    let gateway = Gateway::builder(Policy::absent())
+        .inbox(deep.inbox())
         .alerts(Arc::new(JsonLineAlerts::new(io::stderr())))
         .build();
+    deep.put_in_force(&gateway, loaded.policy)?;
     let mut steps = Steps::new(lines::open(args.events.as_deref())?, args.max_line_bytes);
     let runtime = runtime()?;
     let mut printer = Printer::new(args.format);
@@ -33,7 +41,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
             printer.summary().map_err(Failure::write)?;
             return Ok(answer);
         };
-        watch.look(&gateway);
+        watch.look(&gateway, &deep);
         let printed = match item.step {
             Ok(Step { mut context, event }) => {
                 let evaluation = runtime.block_on(gateway.evaluate(&mut context, &event));
@@ -74,7 +82,7 @@ impl Watch {
         Ok((loaded, watch))
     }
 
-    fn look(&mut self, gateway: &Gateway) {
+    fn look(&mut self, gateway: &Gateway, deep: &DeepPath) {
         let Some(reloader) = &mut self.reloader else {
             return;
         };
@@ -82,7 +90,7 @@ impl Watch {
             return;
         }
         self.last = Instant::now();
-        match reloader.check(gateway) {
+        match reloader.check_with(|policy| deep.put_in_force(gateway, policy)) {
             Reload::Unchanged => {}
             Reload::Replaced(policy) => {
                 anstream::eprintln!("policy {} is now in force", &policy.digest[..12]);

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod decision;
+mod deep;
 pub(crate) mod eval;
 pub(crate) mod evidence;
 pub(crate) mod guardrail;
@@ -15,8 +16,10 @@ pub(crate) mod quarantine;
 pub(crate) mod rule;
 pub(crate) mod scan;
 pub(crate) mod serve;
+pub(crate) mod sidecar;
 pub(crate) mod token;
 pub(crate) mod tools;
+pub(crate) mod worker;
 
 use std::path::Path;
 

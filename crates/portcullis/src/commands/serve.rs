@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use portcullis_core::pack::diagnostic::Report;
 use portcullis_server::auth::Token;
-use portcullis_server::config::{self, Settings};
+use portcullis_server::config::{self, Settings, Variables};
 use portcullis_server::{Server, StartError, telemetry};
 
 use crate::cli::ServeArgs;
@@ -16,10 +16,7 @@ use crate::output::{Answer, BOLD, DIM, Failure, RED};
 const LOCAL_AGENT: &str = "local";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Answer, Failure> {
-    let mut settings = match &args.config {
-        Some(path) => read(path)?,
-        None => Settings::default(),
-    };
+    let mut settings = read(args.config.as_deref())?;
     override_by(args, &mut settings);
     let token = if args.config.is_none() && settings.auth.enabled {
         let (token, text) = Token::generate();
@@ -87,10 +84,20 @@ fn welcome(server: &Server, token: Option<&str>, evidence: &Path) -> std::io::Re
     out.flush()
 }
 
-fn read(path: &Path) -> Result<Settings, Failure> {
-    let text = portcullis_runtime::read_pack(path)?;
+/// Reads a configuration, with what this process's environment says.
+pub(super) fn read(path: Option<&Path>) -> Result<Settings, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
-    config::load(&path.to_string_lossy(), &text, &variable)
+    let mut settings = match path {
+        Some(path) => read_file(path, &variable)?,
+        None => Settings::default(),
+    };
+    settings.variables = Variables::new(variable);
+    Ok(settings)
+}
+
+fn read_file(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Failure> {
+    let text = portcullis_runtime::read_pack(path)?;
+    config::load(&path.to_string_lossy(), &text, variable)
         .map_err(|report: Box<Report>| Failure::Input((*report).into()))
 }
 
@@ -131,12 +138,13 @@ fn failure(error: StartError) -> Failure {
         | StartError::Embedder(_)
         | StartError::Callbacks(_)
         | StartError::Alerts(_)
+        | StartError::Deep(_)
         | StartError::NoTokens => Failure::Input(error.into()),
     }
 }
 
 /// Done when somebody asks the process to stop. The first time politely; the second time it goes at once.
-fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind| {
         signal(kind)

@@ -5,6 +5,8 @@ mod crash;
 #[cfg(test)]
 mod decision;
 #[cfg(test)]
+mod deep;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod eval;

@@ -415,7 +415,7 @@ fn a_full_disk_fails_checks_and_the_log_says_which() {
 }
 
 /// Takes one request after the other, and passes on what was posted where.
-fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
+pub(crate) fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (posted, posts) = mpsc::channel();

@@ -164,9 +164,15 @@ impl Connection {
 
     /// The answer to a body; an error when the server is gone before it is whole.
     pub(crate) fn post(&mut self, path: &str, body: &str, request_id: &str) -> io::Result<Value> {
+        let headers = format!("X-Request-Id: {request_id}\r\n");
+        self.post_with(path, body, &headers)
+    }
+
+    /// The answer to a body with more headers.
+    pub(crate) fn post_with(&mut self, path: &str, body: &str, headers: &str) -> io::Result<Value> {
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
-             X-Request-Id: {request_id}\r\nContent-Length: {}\r\n\r\n{body}",
+             {headers}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.0.get_mut().write_all(request.as_bytes())?;
