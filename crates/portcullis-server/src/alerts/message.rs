@@ -1,5 +1,6 @@
 //! What sinks are told.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -43,7 +44,7 @@ impl Raised {
         tell("tenant_id", alert.tenant_id.as_deref());
         tell("event_type", Some(&alert.event_type));
         tell("tool_name", alert.tool_name.as_deref());
-        tell("reason", Some(&decision.reason));
+        tell("reason", Some(&without_quotes(&decision.reason)));
         let made = json!({
             "severity": decision.severity,
             "action": decision.action,
@@ -177,6 +178,19 @@ impl Message {
     }
 }
 
+/// A reason without what it quotes: rules put the event's own words in single quotes. They may have such quotes
+/// in them, so everything up to the last one goes.
+fn without_quotes(reason: &str) -> Cow<'_, str> {
+    let opens = |at: usize| !reason[..at].ends_with(char::is_alphanumeric);
+    let mut quotes = reason.match_indices('\'').map(|(at, _)| at);
+    let Some(first) = quotes.find(|at| opens(*at)) else {
+        return Cow::Borrowed(reason);
+    };
+    let last = quotes.next_back().unwrap_or(reason.len());
+    let rest = reason.get(last..).unwrap_or_default();
+    Cow::Owned(format!("{}'…{rest}", &reason[..first]))
+}
+
 fn cut(text: &str, chars: usize) -> &str {
     let end = text.char_indices().nth(chars);
     end.map_or(text, |(end, _)| &text[..end])
@@ -246,6 +260,26 @@ mod tests {
         assert_eq!(message.text("reason").unwrap().chars().count(), 1024);
         assert_eq!(message.json["enforced"], false);
         assert_eq!(message.json["count"], 3);
+    }
+
+    #[test]
+    fn what_a_reason_quotes_is_left_out() {
+        for (reason, told) in [
+            (
+                "Deletes other people's files",
+                "Deletes other people's files",
+            ),
+            ("Pattern [x]: 'Ignore all'", "Pattern [x]: '…'"),
+            (
+                "Pattern [x]: 'don't 'ever' stop' twice",
+                "Pattern [x]: '…' twice",
+            ),
+            ("Tool 'a' may not reach 'b'", "Tool '…'"),
+            ("It ends 'in the middle", "It ends '…"),
+            ("'", "'…"),
+        ] {
+            assert_eq!(without_quotes(reason), told);
+        }
     }
 
     #[test]

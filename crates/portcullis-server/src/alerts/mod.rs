@@ -34,6 +34,8 @@ use crate::app::Secrets;
 use crate::config::{AlertSettings, AlertSinkKind, AlertSinkSettings};
 use crate::delivery::{Endpoint, Outbox, Tries, Workers};
 
+/// Alerts that evaluations may be ahead.
+const INCOMING: usize = 1000;
 /// Different alerts that may be held back at one time.
 const DIFFERENT: usize = 4096;
 /// Messages that can be asked for later.
@@ -69,7 +71,7 @@ impl Alerts {
             let sink = Sink::start(sink, settings, &workers, metrics).await;
             sinks.push(sink.map_err(StartError::Alerts)?);
         }
-        let (queue, incoming) = mpsc::channel(settings.queue.clamp(1, 1 << 20));
+        let (queue, incoming) = mpsc::channel(INCOMING);
         let recent = Recent::default();
         let closing = watch::Sender::new(false);
         let dispatcher = Dispatcher {

@@ -182,13 +182,15 @@ fn auth(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
         d.error(place, "no tokens, so nobody could come in")
             .help("`portcullis token new AGENT` prints a token and the lines for it");
     }
+    // A token that is wrong has been reported, and is not among them.
+    let all_known = !d.has_errors();
     for (name, place) in map.placed_texts("operators", d).unwrap_or_default() {
         if !auth.enabled {
             d.error(
                 place,
                 "`operators` needs tokens to know them by, and `enabled` is false",
             );
-        } else if !tokens.agents().any(|agent| agent == name) {
+        } else if all_known && !tokens.agents().any(|agent| agent == name) {
             d.error(place, "an operator is none of the agents that have a token")
                 .help("each of `operators` is the `agent` of one of `tokens`");
         }

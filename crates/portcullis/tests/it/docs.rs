@@ -16,7 +16,7 @@ fn blocks(file: &str, language: &str) -> Vec<String> {
 fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
     let files = Files::new();
     let (mut packs, mut tested) = (0, 0);
-    for file in ["README.md", "docs/guide.md"] {
+    for file in ["README.md", "docs/guide.md", "docs/alerts.md"] {
         for block in blocks(file, "yaml") {
             if let Some(name) = value_after(&block, "policy_pack: ") {
                 packs += 1;
@@ -35,7 +35,7 @@ fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
             }
         }
     }
-    assert_eq!((packs, tested), (8, 5));
+    assert_eq!((packs, tested), (9, 6));
 }
 
 /// The rest of the first line that begins with this.
@@ -104,6 +104,11 @@ fn the_servers_configurations_load_and_their_keys_are_explained() {
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         {
             assert!(guide.contains(key), "{key}");
+        }
+    }
+    for block in blocks("docs/alerts.md", "yaml") {
+        if block.starts_with("alerts:") || block.starts_with("auth:") {
+            load("docs/alerts.md", &block);
         }
     }
     let guardrails = root().join("examples/guardrails");
