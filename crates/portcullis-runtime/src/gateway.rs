@@ -246,6 +246,13 @@ impl Gateway {
         self.runs.quarantine(run_id, flag)
     }
 
+    /// Puts runs in quarantine that were there before, the longest there first.
+    pub fn quarantine_again(&self, runs: impl IntoIterator<Item = Quarantined>) {
+        for Quarantined { run_id, flag } in runs {
+            self.runs.quarantine(&run_id, flag);
+        }
+    }
+
     /// Lets a run out of quarantine and forgets its strikes; its flags stay. Gives why it was there,
     /// `None` if it was not.
     pub fn release(&self, run_id: &str) -> Option<Flag> {

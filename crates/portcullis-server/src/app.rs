@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use portcullis_core::evidence::{Body, Link, Redactor};
 use portcullis_core::guardrails::Guardrails;
-use portcullis_runtime::Gateway;
+use portcullis_runtime::{Flag, Gateway};
 use portcullis_store::evidence::{AppendError, EvidenceLog};
-use portcullis_store::memory::{Memory, MemoryState};
+use portcullis_store::memory::{Memory, MemoryError, MemoryState};
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
@@ -84,6 +84,35 @@ impl App {
         let answer = tokio::task::spawn_blocking(move || ask(&*memory)).await;
         self.metrics.asked_memory(started.elapsed());
         answer.unwrap_or_else(|error| Err(RpcError::Internal(error.to_string())))
+    }
+
+    /// Keeps that a run is quarantined, so that a restart does not end it.
+    pub(crate) async fn keep_quarantine(&self, run_id: &str, flag: &Flag) -> Result<(), KeepError> {
+        let why = serde_json::to_string(flag).map_err(|error| KeepError(error.to_string()))?;
+        let run_id = run_id.to_owned();
+        self.change_quarantine(move |memory| memory.quarantine(run_id, why))
+            .await
+    }
+
+    /// Keeps that it is not any more.
+    pub(crate) async fn keep_release(&self, run_id: &str) -> Result<(), KeepError> {
+        let run_id = run_id.to_owned();
+        self.change_quarantine(move |memory| memory.release(run_id))
+            .await
+    }
+
+    async fn change_quarantine(
+        &self,
+        change: impl FnOnce(&dyn Memory) -> Result<(), MemoryError> + Send + 'static,
+    ) -> Result<(), KeepError> {
+        let memory = Arc::clone(&self.memory);
+        let changed = tokio::task::spawn_blocking(move || change(&*memory)).await;
+        let changed = changed.map_err(|error| KeepError(error.to_string()))?;
+        changed.map_err(|error| {
+            // Where and why is nothing for a caller.
+            tracing::error!("{error}");
+            KeepError("the memory does not take it".to_owned())
+        })
     }
 
     /// How things stand with the memory; nothing, if it cannot say.
@@ -165,6 +194,11 @@ impl Entry {
 #[derive(Debug, thiserror::Error)]
 #[error("the evidence log cannot be written: {0}")]
 pub(crate) struct RecordError(pub(crate) String);
+
+/// The quarantine could not be kept, so nobody may rely on it.
+#[derive(Debug, thiserror::Error)]
+#[error("the quarantine cannot be kept: {0}")]
+pub(crate) struct KeepError(String);
 
 /// Now, to the microsecond.
 pub(crate) fn instant() -> Timestamp {

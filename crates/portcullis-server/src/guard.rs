@@ -1,8 +1,8 @@
 //! `POST /v1/guard/evaluate`: one step of a run, judged and recorded.
 
-use portcullis_core::{Evaluation, Event, Step, canonical};
+use portcullis_core::{Effect, Evaluation, Event, Step, canonical};
 
-use crate::app::{App, Entry, RecordError, now};
+use crate::app::{App, Entry, KeepError, RecordError, now};
 use crate::cstp::Caller;
 
 /// Why a step was not judged.
@@ -22,6 +22,9 @@ pub(crate) enum EvaluateError {
     /// The verdict could not be recorded, so it does not count.
     #[error(transparent)]
     NotRecorded(#[from] RecordError),
+    /// It quarantines the run, which could not be kept.
+    #[error(transparent)]
+    NotKept(#[from] KeepError),
 }
 
 /// Judges one step: the same JSON as a line of `portcullis eval`.
@@ -35,8 +38,29 @@ pub(crate) async fn evaluate(
         return Err(EvaluateError::NoPolicy);
     }
     let evaluation = app.gateway.evaluate(&mut context, &event).await;
-    app.record(&entry(caller, &event, &evaluation)).await?;
+    let entry = entry(caller, &event, &evaluation);
+    // Both are begun at once: a client that hangs up meanwhile must not undo the second.
+    let kept = keep_quarantine(app, &context.run_id, &evaluation);
+    let (recorded, kept) = tokio::join!(app.record(&entry), kept);
+    recorded?;
+    kept?;
     Ok(evaluation)
+}
+
+/// Lets a quarantine that was just decided outlive the server.
+async fn keep_quarantine(
+    app: &App,
+    run_id: &str,
+    evaluation: &Evaluation,
+) -> Result<(), KeepError> {
+    let effects = &evaluation.decision.effects;
+    if !effects.contains(&Effect::QuarantineSession) {
+        return Ok(());
+    }
+    match app.gateway.run(run_id).and_then(|run| run.quarantine) {
+        Some(flag) => app.keep_quarantine(run_id, &flag).await,
+        None => Ok(()),
+    }
 }
 
 fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {

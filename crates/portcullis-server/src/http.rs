@@ -207,9 +207,11 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
             let body = json!({"error": {"field": field, "message": message}});
             json(StatusCode::BAD_REQUEST, &body)
         }
-        Err(error @ (EvaluateError::NoPolicy | EvaluateError::NotRecorded(_))) => {
-            problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
-        }
+        Err(
+            error @ (EvaluateError::NoPolicy
+            | EvaluateError::NotRecorded(_)
+            | EvaluateError::NotKept(_)),
+        ) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }
 }
 

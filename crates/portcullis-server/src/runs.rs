@@ -11,7 +11,7 @@ use portcullis_runtime::{Flag, Quarantined, RunRecord};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::app::{App, Entry, RecordError, now};
+use crate::app::{App, Entry, KeepError, RecordError, now};
 use crate::auth::AgentId;
 use crate::http::{self, RequestId, json, problem};
 
@@ -41,6 +41,8 @@ enum RunError {
     },
     #[error(transparent)]
     NotRecorded(#[from] RecordError),
+    #[error(transparent)]
+    NotKept(#[from] KeepError),
 }
 
 impl RunError {
@@ -55,7 +57,7 @@ impl RunError {
         let status = match self {
             Self::Unknown | Self::NotQuarantined => StatusCode::NOT_FOUND,
             Self::NotOperator(_) => StatusCode::FORBIDDEN,
-            Self::NotRecorded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotRecorded(_) | Self::NotKept(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Invalid { field, message } => {
                 let body = json!({"error": {"field": field, "message": message}});
                 return json(StatusCode::BAD_REQUEST, &body);
@@ -125,6 +127,7 @@ pub(crate) async fn quarantine(
         let redactor = app.redactor().await?;
         let reason = redactor.redact(&reason);
         let flag = app.gateway.quarantine(&run_id, agent.as_str(), &reason);
+        app.keep_quarantine(&run_id, &flag).await?;
         tracing::warn!(%agent, "a run was quarantined by hand");
         Ok(json!({"run_id": run_id, "quarantine": shown(&flag)}))
     };
@@ -154,6 +157,7 @@ pub(crate) async fn release(
             entry.told("reason", reason.as_str());
         }
         app.record(&entry).await?;
+        app.keep_release(&run_id).await?;
         app.gateway.release(&run_id);
         tracing::warn!(%agent, "a run was let out of quarantine");
         Ok(json!({"run_id": run_id, "released": shown(&flag)}))

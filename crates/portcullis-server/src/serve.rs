@@ -17,9 +17,11 @@ use portcullis_core::evidence::{Body, KeyError, Redactor, SigningKey};
 use portcullis_core::guardrails::{self, Guardrails};
 use portcullis_core::pack::diagnostic::Report;
 use portcullis_core::{Policy, pack};
-use portcullis_runtime::{AlertSink, Gateway, LoadError, PackFile, Reload, Reloader, Telemetry};
+use portcullis_runtime::{
+    AlertSink, Gateway, LoadError, PackFile, Quarantined, Reload, Reloader, Telemetry,
+};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
-use portcullis_store::memory::{self, MemoryState, SqliteMemory, SqliteOptions};
+use portcullis_store::memory::{self, Memory as _, MemoryState, SqliteMemory, SqliteOptions};
 use serde_json::Map;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -59,6 +61,9 @@ pub enum StartError {
     /// The memory cannot be opened.
     #[error(transparent)]
     Memory(#[from] memory::OpenError),
+    /// Nobody knows which runs are in quarantine.
+    #[error("cannot read the quarantine from the memory: {0}")]
+    Quarantine(String),
     /// The model that finds decisions by their meaning cannot be used.
     #[error("cannot use `memory.embedder`: {0}")]
     Embedder(String),
@@ -134,7 +139,9 @@ impl Server {
             DeepPath::start(&settings.deep, &settings.variables).map_err(StartError::Deep)?;
         let (gateway, reloader) = load_policy(&settings, &metrics, &alerts, &deep, &mut warnings)?;
         let (evidence, recovery) = open_evidence(&settings)?;
-        let memory = open_memory(&settings).await?;
+        let memory = Arc::new(open_memory(&settings).await?);
+        let kept = quarantined(&memory).await.map_err(StartError::Quarantine)?;
+        gateway.quarantine_again(kept);
         let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics).await?;
         let (stopping, stop) = watch::channel(false);
         let app = Arc::new(App {
@@ -152,7 +159,7 @@ impl Server {
             policy_ready: ready,
             stopping: stop,
             evidence,
-            memory: Arc::new(memory),
+            memory,
             callbacks,
             alerts,
             secrets,
@@ -452,6 +459,24 @@ async fn open_memory(settings: &Settings) -> Result<SqliteMemory, StartError> {
     };
     let opening = tokio::task::spawn_blocking(open).await;
     opening.unwrap_or_else(|error| Err(StartError::Embedder(error.to_string())))
+}
+
+/// The runs that were in quarantine when the server stopped, the longest there first.
+async fn quarantined(memory: &Arc<SqliteMemory>) -> Result<Vec<Quarantined>, String> {
+    let memory = Arc::clone(memory);
+    let read = move || {
+        let runs = memory.quarantined().map_err(|error| error.to_string())?;
+        let runs = runs.into_iter().map(|(run_id, why)| {
+            let flag = serde_json::from_str(&why)
+                .map_err(|error| format!("run `{}`: {error}", run_id.escape_debug()))?;
+            Ok(Quarantined { run_id, flag })
+        });
+        let mut runs: Vec<Quarantined> = runs.collect::<Result<_, String>>()?;
+        runs.sort_by_key(|run| run.flag.decision_id);
+        Ok(runs)
+    };
+    let reading = tokio::task::spawn_blocking(read).await;
+    reading.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 fn read_key(path: &Path) -> Result<SigningKey, StartError> {

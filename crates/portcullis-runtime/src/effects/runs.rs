@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use portcullis_core::{Context, Decision, DecisionId, Effect, Event, RuleId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::relock;
 
 /// Why a run was marked for review.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flag {
     /// The decision.
     pub decision_id: DecisionId,
@@ -20,10 +20,10 @@ pub struct Flag {
     /// Its reason.
     pub reason: String,
     /// The stage; empty if it was done by hand.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub event_type: String,
     /// Who did it, if it was done by hand.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 

@@ -283,6 +283,72 @@ async fn the_quarantined_come_page_by_page() {
     }
 }
 
+/// An agent that brings the server down does not let itself out so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quarantine_outlives_the_server() {
+    let server = strict().await;
+    let by_rule = rm(&server, "by a rule").await;
+    let body = Some(json!({"reason": "It reads mail"}));
+    ask(
+        &server,
+        Some(CLAUDE),
+        Verb::POST,
+        "quarantine/by-hand",
+        body,
+    )
+    .await;
+    let (_, before) = get(&server, "quarantine").await;
+    let (_, data) = server.stop().await;
+
+    let change = |settings: &mut portcullis_server::config::Settings| {
+        std::fs::write(settings.policy.pack.as_ref().unwrap(), STRICT).unwrap();
+        settings.auth.operators = vec!["claude-ops".to_owned()];
+    };
+    let server = Running::in_directory(data, change).await;
+    assert_eq!(get(&server, "quarantine").await.1, before);
+    let decision = say(&server, "by a rule", "Hello?").await;
+    assert_eq!(decision["rule_id"], "__quarantine__");
+    let (_, run) = get(&server, "runs/by%20a%20rule").await;
+    assert_eq!(run["quarantine"]["decision_id"], by_rule["decision_id"]);
+    let path = "quarantine/by%20a%20rule";
+    let (status, _) = ask(&server, Some(CLAUDE), Verb::DELETE, path, None).await;
+    assert_eq!(status, 200);
+    let (_, data) = server.stop().await;
+
+    let server = Running::in_directory(data, change).await;
+    assert_eq!(say(&server, "by a rule", "Hello?").await["action"], "ALLOW");
+    assert_eq!(say(&server, "by-hand", "Hello?").await["action"], "STOP");
+}
+
+/// What cannot be kept is not answered, and holds all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quarantine_that_cannot_be_kept_is_said_to_be_so() {
+    let server = strict().await;
+    rm(&server, "before").await;
+    std::fs::remove_file(server.data().join("memory.db")).unwrap();
+    let event = json!({"event_type": "tool_call_start", "run_id": "r", "tool_name": "rm"});
+    let step = json!({ "event": event }).to_string();
+    let response = server
+        .post("/v1/guard/evaluate", step)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 503);
+    let detail = response.text().await.unwrap();
+    assert!(detail.contains("the quarantine cannot be kept"), "{detail}");
+    assert_eq!(
+        say(&server, "r", "Hello?").await["rule_id"],
+        "__quarantine__"
+    );
+    let path = "quarantine/before";
+    let (status, _) = ask(&server, Some(CLAUDE), Verb::DELETE, path, None).await;
+    assert_eq!(status, 503);
+    assert_eq!(
+        say(&server, "before", "Hello?").await["rule_id"],
+        "__quarantine__"
+    );
+}
+
 /// What is not in the evidence does not happen.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_stays_where_it_is_while_evidence_cannot_be_written() {

@@ -55,6 +55,15 @@ pub trait Memory: Send + Sync {
     /// What was announced under this id, the first first: the last hundred revisions.
     fn intent(&self, correlation_id: &str) -> Result<Vec<AnnouncedIntent>, MemoryError>;
 
+    /// Keeps why a run is quarantined, as text that means nothing here. What is kept already stays.
+    fn quarantine(&self, run_id: String, why: String) -> Result<(), MemoryError>;
+
+    /// Forgets that a run is quarantined.
+    fn release(&self, run_id: String) -> Result<(), MemoryError>;
+
+    /// The runs that are quarantined, and why.
+    fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError>;
+
     /// How things stand.
     fn state(&self) -> Result<MemoryState, MemoryError>;
 

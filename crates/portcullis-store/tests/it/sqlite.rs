@@ -35,6 +35,28 @@ fn refused(options: SqliteOptions) -> OpenError {
 }
 
 #[test]
+fn a_quarantine_is_kept_until_it_is_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = |memory: &SqliteMemory, run: &str, why: &str| {
+        memory.quarantine(run.to_owned(), why.to_owned()).unwrap();
+    };
+    let memory = open(directory.path());
+    assert_eq!(memory.quarantined(), Ok(Vec::new()));
+    keep(&memory, "a", "first");
+    keep(&memory, "ä\0/'", "why");
+    keep(&memory, "a", "second");
+    memory.release("nobody".to_owned()).unwrap();
+    drop(memory);
+    let memory = open(directory.path());
+    let all = |memory: &SqliteMemory| memory.quarantined().unwrap();
+    let one = |run: &str, why: &str| (run.to_owned(), why.to_owned());
+    assert_eq!(all(&memory), [one("a", "first"), one("ä\0/'", "why")]);
+    memory.release("a".to_owned()).unwrap();
+    drop(memory);
+    assert_eq!(all(&open(directory.path())), [one("ä\0/'", "why")]);
+}
+
+#[test]
 fn what_another_writes_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let [one, other] = [open(directory.path()), open(directory.path())];

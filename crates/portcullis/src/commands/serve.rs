@@ -130,7 +130,8 @@ fn failure(error: StartError) -> Failure {
         StartError::Listen { .. }
         | StartError::Thread(_)
         | StartError::Evidence(_)
-        | StartError::Memory(_) => Failure::Unavailable(error.into()),
+        | StartError::Memory(_)
+        | StartError::Quarantine(_) => Failure::Unavailable(error.into()),
         StartError::Policy(_)
         | StartError::Guardrails(_)
         | StartError::SigningKey { .. }

@@ -111,6 +111,23 @@ impl<'t> Batch<'t> {
         Ok(rows::announce(self.transaction, intent)?.unsigned_abs())
     }
 
+    /// Keeps why a run is quarantined, unless it is already.
+    pub(super) fn quarantine(&self, run_id: &str, why: &str) -> Result<(), Failure> {
+        let mut insert = self.transaction.prepare_cached(
+            "INSERT INTO quarantine (run_id, why) VALUES (?1, ?2) ON CONFLICT (run_id) DO NOTHING",
+        )?;
+        insert.execute([run_id, why])?;
+        Ok(())
+    }
+
+    pub(super) fn release(&self, run_id: &str) -> Result<(), Failure> {
+        let mut delete = self
+            .transaction
+            .prepare_cached("DELETE FROM quarantine WHERE run_id = ?1")?;
+        delete.execute([run_id])?;
+        Ok(())
+    }
+
     /// Gives a decision its vector, unless it was forgotten meanwhile.
     pub(super) fn embed(&mut self, row: i64, vector: &Codes) -> Result<(), Failure> {
         if self.touch(row)? {

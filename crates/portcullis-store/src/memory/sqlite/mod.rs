@@ -298,6 +298,21 @@ impl Memory for SqliteMemory {
             .read(|connection| rows::intents(connection, correlation_id))
     }
 
+    fn quarantine(&self, run_id: String, why: String) -> Result<(), MemoryError> {
+        self.shared.write(run_id.len() + why.len(), move |batch| {
+            batch.quarantine(&run_id, &why)
+        })
+    }
+
+    fn release(&self, run_id: String) -> Result<(), MemoryError> {
+        self.shared
+            .write(run_id.len(), move |batch| batch.release(&run_id))
+    }
+
+    fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError> {
+        self.shared.read(rows::quarantined)
+    }
+
     fn state(&self) -> Result<MemoryState, MemoryError> {
         let loading = !self.shared.loading.is_finished();
         // Until all is loaded the table knows better; afterwards the index knows sooner.

@@ -180,6 +180,13 @@ pub(super) fn announce(connection: &Connection, intent: &AnnouncedIntent) -> rus
     )
 }
 
+/// Quarantined runs, and why.
+pub(super) fn quarantined(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut runs = connection.prepare_cached("SELECT run_id, why FROM quarantine")?;
+    let runs = runs.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    runs.collect()
+}
+
 /// All that was announced under this id.
 pub(super) fn intents(
     connection: &Connection,

@@ -7,7 +7,9 @@ pub(super) const APPLICATION: i32 = 0x5043_4c53;
 
 /// Migrations in their order; the version of a database is how many of them it has seen. One that was
 /// released is never changed: what is wrong with it is mended by the next.
-pub(super) const MIGRATIONS: &[&[&str]] = &[&[
+pub(super) const MIGRATIONS: &[&[&str]] = &[FIRST, SECOND];
+
+const FIRST: &[&str] = &[
     // The number of the last change, whatever was changed.
     "CREATE TABLE counter (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -72,7 +74,15 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         metadata TEXT NOT NULL,
         PRIMARY KEY (correlation_id, revision)
     ) STRICT",
-]];
+];
+
+const SECOND: &[&str] = &[
+    // Why is JSON, which only those who wrote it read.
+    "CREATE TABLE quarantine (
+        run_id TEXT PRIMARY KEY,
+        why TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID",
+];
 
 /// What kind of database this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,12 +152,11 @@ mod tests {
 
     /// As it may be some day.
     fn two() -> Vec<&'static [&'static str]> {
-        let mut migrations = MIGRATIONS.to_vec();
-        migrations.push(&[
+        let second: &[&str] = &[
             "ALTER TABLE decision ADD COLUMN colour TEXT",
             "CREATE INDEX decision_colour ON decision (colour)",
-        ]);
-        migrations
+        ];
+        vec![FIRST, second]
     }
 
     fn open(path: &Path) -> Connection {
@@ -178,6 +187,18 @@ mod tests {
             assert_eq!(statements, all);
             assert_eq!(kind(&connection).unwrap(), Kind::Ours(MIGRATIONS.len()));
         }
+    }
+
+    #[test]
+    fn an_older_database_gets_what_it_lacks() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("old.db"));
+        migrate(&connection, &MIGRATIONS[..1], &mut || {}).unwrap();
+        assert_eq!(kind(&connection).unwrap(), Kind::Ours(1));
+        migrate(&connection, MIGRATIONS, &mut || {}).unwrap();
+        let new = open(&directory.path().join("new.db"));
+        migrate(&new, MIGRATIONS, &mut || {}).unwrap();
+        assert_eq!(schema(&connection), schema(&new));
     }
 
     #[test]

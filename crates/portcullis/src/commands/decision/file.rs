@@ -155,6 +155,18 @@ impl Memory for InFile {
         self.noted(self.memory.intent(correlation_id))
     }
 
+    fn quarantine(&self, run_id: String, why: String) -> Result<(), MemoryError> {
+        self.noted(self.memory.quarantine(run_id, why))
+    }
+
+    fn release(&self, run_id: String) -> Result<(), MemoryError> {
+        self.noted(self.memory.release(run_id))
+    }
+
+    fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError> {
+        self.noted(self.memory.quarantined())
+    }
+
     fn close(&self, patience: Duration) -> Result<(), MemoryError> {
         self.noted(self.memory.close(patience))
     }
