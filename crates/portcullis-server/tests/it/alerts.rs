@@ -151,7 +151,7 @@ async fn secrets_do_not_leave() {
 async fn the_same_again_is_counted_and_told_when_the_window_is_over() {
     let receiver = Receiver::start(&[Answer::Status(204)]).await;
     let server = alerting(PACK, |settings| {
-        settings.alerts.deduplicate = Duration::from_secs(2);
+        settings.alerts.deduplicate = Duration::from_secs(5);
         settings.alerts.sinks = vec![webhook(&receiver)];
     })
     .await;
@@ -231,7 +231,8 @@ async fn a_dead_sink_holds_up_no_other_and_no_evaluation() {
     for run in 0..20 {
         call(&server, &format!("run {run}"), "rm").await;
     }
-    assert!(started.elapsed() < Duration::from_secs(4));
+    // Each would have waited for five seconds.
+    assert!(started.elapsed() < Duration::from_secs(30));
     let requests = alive.has(20).await;
     let runs: Vec<Value> = requests
         .iter()
@@ -325,7 +326,7 @@ async fn a_server_does_not_wait_for_a_dead_sink_for_ever() {
     dead.has(1).await;
     let started = Instant::now();
     server.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_mins(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
