@@ -45,3 +45,8 @@ pub use tls::TlsError;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/server.md")]
 struct Guide;
+
+/// And that of the guide to rules that ask a service.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/external-rules.md")]
+struct ExternalRules;

@@ -62,6 +62,21 @@ fn the_example_of_every_page_loads() {
 }
 
 #[test]
+fn the_packs_of_the_guide_load() {
+    let guide = include_str!("../../../../docs/external-rules.md");
+    let packs: Vec<&str> = guide.split("```yaml\n").skip(1).collect();
+    for pack in &packs {
+        let (pack, _) = pack.split_once("```").unwrap();
+        let rules = load(pack);
+        assert!(
+            rules.deep_rules()[0].settings.external().is_some(),
+            "{pack}"
+        );
+    }
+    assert_eq!(packs.len(), 5);
+}
+
+#[test]
 fn a_rule_has_the_events_of_its_pack_or_its_kind() {
     let policy = load(&with_head(
         "async_rules:\n\

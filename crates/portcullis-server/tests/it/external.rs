@@ -1,5 +1,6 @@
 //! Rules that ask a service, over real HTTP.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,18 +132,19 @@ async fn whatever_a_service_does_wrong_fails_the_rule_and_is_not_repeated() {
     let service = Service::start(async |body: Value| {
         let wrong = body["text"].as_str().unwrap().to_owned();
         let html = [(header::CONTENT_TYPE, "text/html")];
+        let json = [(header::CONTENT_TYPE, "application/json")];
         match wrong.as_str() {
             "500" => (StatusCode::INTERNAL_SERVER_ERROR, SECRET).into_response(),
             "302" => (StatusCode::FOUND, [(header::LOCATION, "/elsewhere")]).into_response(),
             "204" => StatusCode::NO_CONTENT.into_response(),
             "html" => (html, SECRET).into_response(),
-            "text" => ([(header::CONTENT_TYPE, "application/json")], SECRET).into_response(),
+            "text" => (json, SECRET).into_response(),
             "missing" => Json(json!({SECRET: 1})).into_response(),
             "type" => Json(json!({"score": SECRET})).into_response(),
             "range" => Json(json!({"score": 17})).into_response(),
             "huge" => Json(json!({"score": "x".repeat(2 << 20)})).into_response(),
             "endless" => endless_body().into_response(),
-            "deep" => "[".repeat(1 << 19).into_response(),
+            "deep" => (json, "[".repeat(1 << 19)).into_response(),
             _ => unreachable!(),
         }
     })
@@ -150,17 +152,17 @@ async fn whatever_a_service_does_wrong_fails_the_rule_and_is_not_repeated() {
     let rules = classifier(&service, "timeout_ms: 20000, response: {score: /score}");
     let mut page = String::new();
     for wrong in [
-        "500", "302", "204", "html", "text", "missing", "type", "range", "huge", "endless",
+        "500", "302", "204", "html", "text", "missing", "type", "range", "huge", "endless", "deep",
     ] {
         let DeepAnswer::Failed(why) = ask(&rules, &Event::llm_before("run", wrong)).await else {
             panic!("{wrong} is an answer");
         };
-        page.push_str(&format!("{wrong}: {why}\n"));
+        writeln!(page, "{wrong}: {why}").unwrap();
     }
     assert!(!page.contains(SECRET));
     insta::assert_snapshot!(page);
     // Nobody went elsewhere.
-    assert_eq!(service.requests().len(), 10);
+    assert_eq!(service.requests().len(), 11);
 }
 
 #[tokio::test(flavor = "multi_thread")]

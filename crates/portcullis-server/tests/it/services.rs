@@ -205,4 +205,4 @@ impl Drop for PresidioProcess {
 }
 
 /// Longer than any rule here waits.
-pub(crate) const FOREVER: Duration = Duration::from_secs(600);
+pub(crate) const FOREVER: Duration = Duration::from_mins(10);

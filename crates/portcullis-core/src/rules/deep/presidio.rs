@@ -21,6 +21,9 @@ documented! {
     /// arguments of a call. Names of members are left alone. An event may have 1000 such strings; one with
     /// more fails the rule. So does whatever goes wrong on the way, as for `http-classifier`.
     ///
+    /// A redaction counts only where the risk router waits for deep rules: for a tool of medium tier or
+    /// above, say.
+    ///
     /// ## Configuration
     ///
     /// - `url`: the analyzer, without `/analyze`. Required.
