@@ -16,9 +16,9 @@ use crate::scan::EventSet;
 documented! {
     /// Finds personal data by Microsoft Presidio's analyzer, names of people and places among it.
     ///
-    /// Asks `POST {url}/analyze` of Presidio's REST API (2.2.358 and later, which take several texts at once)
-    /// about `text_content` and about every string of the structured part: the result of a tool, or the
-    /// arguments of a call. Names of members are left alone. An event may have 1000 such strings; one with
+    /// Asks `POST {url}/analyze` of Presidio's REST API about `text_content` and about every string of the
+    /// structured part: the result of a tool, or the arguments of a call. Several texts go out at once, which
+    /// takes Presidio 2.2.361 or later; an older one answers an error, and the rule fails. Names of members are left alone. An event may have 1000 such strings; one with
     /// more fails the rule. So does whatever goes wrong on the way, as for `http-classifier`.
     ///
     /// A redaction counts only where the risk router waits for deep rules: for a tool of medium tier or
