@@ -137,13 +137,15 @@ pub(super) struct Lost(pub(super) String);
 
 impl Lost {
     pub(super) fn because(status: &Status) -> Self {
+        let cause = std::error::Error::source(status);
         let said = match status.code() {
+            _ if cause.is_some() => "the connection to the sidecar is lost".to_owned(),
             Code::Unauthenticated => "the sidecar does not take the token".to_owned(),
             Code::PermissionDenied => "the sidecar refuses this gateway".to_owned(),
             Code::Unimplemented => "this is no Portcullis sidecar".to_owned(),
-            code => format!("the connection to the sidecar is lost ({code})"),
+            code => format!("the sidecar cannot be asked ({code})"),
         };
-        let detail = match std::error::Error::source(status) {
+        let detail = match cause {
             Some(cause) => with_causes(cause),
             None => status.message().to_owned(),
         };

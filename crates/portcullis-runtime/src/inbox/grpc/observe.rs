@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -90,42 +89,53 @@ impl Observer {
 }
 
 async fn observe(
-    mut client: Client,
-    mut health: HealthClient<Channel>,
+    client: Client,
+    health: HealthClient<Channel>,
     seen: watch::Sender<Sight>,
 ) -> Lost {
-    let watched = async move {
-        let of_all = HealthCheckRequest::default();
-        health.watch(of_all).await.map(Response::into_inner)
-    };
-    // A sidecar need not know about health, and one that shuts down stops talking about it.
-    let mut health = stream::once(Box::pin(watched))
-        .try_flatten()
-        .filter_map(async |status| status.ok())
-        .boxed()
-        .chain(stream::pending());
+    tokio::select! {
+        lost = describe(client, &seen) => lost,
+        // A sidecar need not know about health, and one that shuts down stops talking about it.
+        lost = async {
+            follow(health, &seen).await;
+            std::future::pending().await
+        } => lost,
+    }
+}
+
+/// Until it cannot be asked any more.
+async fn describe(mut client: Client, seen: &watch::Sender<Sight>) -> Lost {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            Some(health) = health.next() => {
-                let serving = health.status() == ServingStatus::Serving;
+        ticks.tick().await;
+        match Sight::of(&mut client).await {
+            Ok(new) => {
                 seen.send_if_modified(|sight| {
-                    std::mem::replace(&mut sight.serving, serving) != serving
+                    let new = Sight {
+                        serving: sight.serving,
+                        ..new
+                    };
+                    let differs = *sight != new;
+                    *sight = new;
+                    differs
                 });
             }
-            _ = ticks.tick() => match Sight::of(&mut client).await {
-                Ok(new) => {
-                    seen.send_if_modified(|sight| {
-                        let new = Sight { serving: sight.serving, ..new };
-                        let differs = *sight != new;
-                        *sight = new;
-                        differs
-                    });
-                }
-                Err(status) if status.code() == Code::DeadlineExceeded => {}
-                Err(status) => return Lost::because(&status),
-            }
+            Err(status) if status.code() == Code::DeadlineExceeded => {}
+            Err(status) => return Lost::because(&status),
         }
+    }
+}
+
+/// For as long as it talks about its health.
+async fn follow(mut health: HealthClient<Channel>, seen: &watch::Sender<Sight>) {
+    let of_all = HealthCheckRequest::default();
+    let Ok(watched) = health.watch(of_all).await else {
+        return;
+    };
+    let mut watched = watched.into_inner();
+    while let Ok(Some(health)) = watched.message().await {
+        let serving = health.status() == ServingStatus::Serving;
+        seen.send_if_modified(|sight| std::mem::replace(&mut sight.serving, serving) != serving);
     }
 }

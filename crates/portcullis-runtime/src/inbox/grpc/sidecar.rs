@@ -77,9 +77,8 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), GrpcError> {
     let (stage, watched) = watch::channel(Stage::Serving);
-    let room = Arc::new(Semaphore::new(
-        settings.in_flight.clamp(1, Semaphore::MAX_PERMITS),
-    ));
+    let places = u32::try_from(settings.in_flight).unwrap_or(u32::MAX).max(1);
+    let room = Arc::new(Semaphore::new(places as usize));
     let sidecar = Sidecar {
         host: Arc::clone(&host),
         settings: Arc::new(settings.clone()),
@@ -107,8 +106,7 @@ pub async fn serve(
         // Gateways hear of it before the connection ends, and the connection lasts until they have their answers.
         stage.send_replace(Stage::Draining);
         health.say(ServingStatus::NotServing).await;
-        let all = settings.in_flight.clamp(1, Semaphore::MAX_PERMITS) as u32;
-        let _ = timeout(settings.drain, room.acquire_many(all)).await;
+        let _ = timeout(settings.drain, room.acquire_many(places)).await;
         stage.send_replace(Stage::Over);
         health.end().await;
         tokio::time::sleep(CLOSING).await;
@@ -123,10 +121,14 @@ pub async fn serve(
 /// How long connections have to close once nothing is under way.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// Calls at once over one connection.
+const CALLS: u32 = 1024;
+
 fn server(settings: &SidecarSettings) -> Result<Server, GrpcError> {
     let server = Server::builder()
         .http2_keepalive_interval(Some(settings.keep_alive))
         .http2_keepalive_timeout(Some(settings.keep_alive))
+        .max_concurrent_streams(CALLS)
         .initial_stream_window_size(super::STREAM_WINDOW)
         .initial_connection_window_size(super::CONNECTION_WINDOW);
     let Some(tls) = &settings.tls else {
@@ -312,7 +314,7 @@ struct Conversation {
     sidecar: Sidecar,
     /// None once no more is read.
     incoming: Option<Streaming<wire::EvaluateRequest>>,
-    under_way: JoinSet<wire::EvaluateResponse>,
+    under_way: JoinSet<(wire::EvaluateResponse, OwnedSemaphorePermit)>,
     ended: bool,
 }
 
@@ -333,7 +335,8 @@ impl Conversation {
             };
             tokio::select! {
                 Some(done) = self.under_way.join_next() => match done {
-                    Ok(response) => return Some(Ok(response)),
+                    // The room is given back with the answer in hand: a sidecar that shuts down waits for it.
+                    Ok((response, _room)) => return Some(Ok(response)),
                     Err(error) => tracing::error!(%error, "an evaluation was lost"),
                 },
                 message = read(self.incoming.as_mut()), if reading && takes_more => match message {
@@ -413,9 +416,10 @@ async fn judge(
     request: DeepRequest,
     limit: Duration,
     max_bytes: usize,
-    _room: OwnedSemaphorePermit,
-) -> wire::EvaluateResponse {
-    fitting(host.evaluate(&request, limit).await, max_bytes)
+    room: OwnedSemaphorePermit,
+) -> (wire::EvaluateResponse, OwnedSemaphorePermit) {
+    let response = host.evaluate(&request, limit).await;
+    (fitting(response, max_bytes), room)
 }
 
 /// The response as a message. One that is too large would end the stream for all.

@@ -28,6 +28,7 @@ fn gateway(inbox: &Arc<RemoteInbox>, wait_ms: f64, on_timeout: OnTimeout) -> Gat
         .risk_router(Always(Routing {
             async_wait_ms: wait_ms,
             on_timeout,
+            required_async_rules: vec!["hf-jailbreak".into()],
             ..Routing::default()
         }))
         .build()
@@ -65,7 +66,7 @@ async fn a_sidecar_in_python_decides() {
     assert!(gone.is_empty(), "it judges prompts only: {gone:?}");
 }
 
-/// Whether it is slow, stopped, or dead.
+/// Whether it is slow, stopped, or dead, and whether that is known already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_answer_the_router_decides() {
     let cases = [
@@ -91,10 +92,7 @@ async fn without_an_answer_the_router_decides() {
                 took < Duration::from_millis(300) + SLACK,
                 "{state}: {took:?}"
             );
-            // One that is known to be dead is unavailable, and nobody requires it.
-            if inbox.trouble().is_none() {
-                assert_eq!(verdict(&evaluation), (action, rule), "{state}");
-            }
+            assert_eq!(verdict(&evaluation), (action, rule), "{state}");
         }
     }
 }

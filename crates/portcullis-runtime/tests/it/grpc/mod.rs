@@ -162,3 +162,21 @@ async fn a_late_answer_waits_for_its_run() {
     assert_eq!(gone.await, Err(AskError::Await(AwaitError::TimedOut)));
     assert_eq!(ids(&drained(&*inbox, "r", 1).await), ["slow"]);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_sidecar_can_be_behind_a_unix_socket() {
+    let served = Served::start(SidecarSettings::default(), echo()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sidecar.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let address = served.address;
+    tokio::spawn(async move {
+        let (mut near, _) = listener.accept().await.unwrap();
+        let mut far = tokio::net::TcpStream::connect(address).await.unwrap();
+        tokio::io::copy_bidirectional(&mut near, &mut far).await
+    });
+    let inbox = connected(&format!("unix:{}", path.display())).await;
+    let answered = inbox.ask(request("r", "id", 0), PATIENCE).await.unwrap();
+    assert_echo(&answered, "r", "id");
+}

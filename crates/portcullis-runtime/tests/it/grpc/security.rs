@@ -3,7 +3,9 @@
 use portcullis_runtime::{
     BearerToken, GrpcSettings, GuardInbox, SidecarSettings, SidecarTls, TlsIdentity,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 
 use super::process::{PythonSidecar, file};
 use super::support::{PATIENCE, Served, inbox, trouble};
@@ -16,6 +18,7 @@ struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::default();
+        params.distinguished_name = named("authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
@@ -26,12 +29,20 @@ impl Authority {
 
     fn identity(&self, name: &str) -> TlsIdentity {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.distinguished_name = named(name);
         TlsIdentity {
             certificate: params.signed_by(&key, &self.0).unwrap().pem(),
             key: key.serialize_pem(),
         }
     }
+}
+
+/// Who bears the name of their own issuer has signed themselves, to some.
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
 }
 
 async fn works(settings: &GrpcSettings) {
