@@ -68,6 +68,28 @@ impl DeepRequest {
                 .collect(),
         }
     }
+
+    /// What another process said, as the response to this request: about its run, by the rules that were asked, and by no
+    /// others. A sidecar that mixes things up must not speak for another run or another rule.
+    pub(crate) fn settle(&self, response: DeepResponse) -> DeepResponse {
+        let mut said = response.answers;
+        let answers = self.rules.iter().map(|id| {
+            let place = said.iter().position(|(known, _)| known == id);
+            let answer = place.map(|place| said.swap_remove(place).1);
+            let mut answer = answer.unwrap_or(DeepAnswer::Unavailable);
+            if let DeepAnswer::Decided(decision) = &mut answer {
+                decision.rule_id = id.clone();
+                decision.was_sync = false;
+                decision.correlation_id = Some(self.correlation_id.clone());
+            }
+            (id.clone(), answer)
+        });
+        DeepResponse {
+            correlation_id: self.correlation_id.clone(),
+            run_id: self.context.run_id.clone(),
+            answers: answers.collect(),
+        }
+    }
 }
 
 /// `SteeringGuardResponse`: what each rule said.

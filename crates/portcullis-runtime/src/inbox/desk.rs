@@ -173,6 +173,10 @@ impl Desk {
         let Some(open) = state.open.remove(&response.correlation_id) else {
             return false;
         };
+        let response = match &open.request {
+            Some(request) => request.settle(response),
+            None => response,
+        };
         let late = match open.asker {
             Asker::Waits(sender) => sender.send(Ok(response)).err().and_then(Result::ok),
             Asker::Later => Some(response),
@@ -251,5 +255,56 @@ impl Desk {
     /// A panic while the lock was held left only whole entries behind.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use portcullis_core::{
+        Context, ContextSnapshot, Decision, Event, RuleId, Signals, StopSpec, ToolRisks,
+    };
+
+    use super::*;
+    use crate::deep::DeepAnswer;
+
+    fn request(run: &str, rules: &[&'static str]) -> DeepRequest {
+        let (event, context) = (Event::llm_before(run, "hi"), Context::new(run));
+        let risks = ToolRisks::default();
+        let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
+        DeepRequest {
+            correlation_id: "id".to_owned(),
+            snapshot: Arc::new(snapshot.into_owned()),
+            event: Arc::new(event),
+            context: Arc::new(context),
+            rules: rules.iter().map(|id| RuleId::from_static(id)).collect(),
+            trace: None,
+        }
+    }
+
+    #[test]
+    fn what_another_process_says_is_about_the_run_and_the_rules_that_were_asked() {
+        let desk = Desk::new(InboxLimits::default());
+        let asked = request("mine", &["a", "b", "c"]);
+        desk.open_unclaimed("id", Some(asked)).unwrap();
+        let forged = Decision::stop(RuleId::from("x"), "no", StopSpec::default());
+        let stop = DeepAnswer::Decided(Box::new(forged));
+        let said = ["x", "c", "a", "a"].map(|id| (RuleId::from(id), stop.clone()));
+        assert!(desk.answer(DeepResponse {
+            correlation_id: "id".to_owned(),
+            run_id: "another".to_owned(),
+            answers: said.to_vec(),
+        }));
+        assert!(desk.drain("another").is_empty());
+        let [response] = desk.drain("mine").try_into().unwrap();
+        let kept = response.answers.iter().map(|(id, answer)| match answer {
+            DeepAnswer::Decided(said) => (id.as_str(), said.rule_id.as_str()),
+            _ => (id.as_str(), ""),
+        });
+        assert_eq!(
+            kept.collect::<Vec<_>>(),
+            [("a", "a"), ("b", ""), ("c", "c")]
+        );
     }
 }
