@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use portcullis_core::RuleId;
 use redis::aio::MultiplexedConnection;
@@ -137,16 +138,18 @@ impl Near {
         for again in self.link.outstanding().chunks(BATCH) {
             under_way.extend(self.send(again, true, &redis.commands));
         }
-        let mut reading = self.read(redis.reads.clone());
+        let mut reading = Some(self.read(redis.reads.clone()));
+        // The next read is begun when those who got an answer have gone on with it: asking first would hold them up.
+        let mut next_read = pin!(tokio::task::yield_now());
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                read = &mut reading => {
-                    let changed = self.take(read?);
-                    reading = self.read(redis.reads.clone());
-                    if changed {
+                Some(read) = OptionFuture::from(reading.as_mut()) => {
+                    reading = None;
+                    next_read.set(tokio::task::yield_now());
+                    if self.take(read?) {
                         under_way.push(self.look(redis.commands.clone()));
                     }
                 }
@@ -162,6 +165,9 @@ impl Near {
                     Done::Sent(ids, outcome) => self.sent(&ids, outcome?)?,
                     Done::Roster(roster) => self.hear(roster?)?,
                 },
+                () = &mut next_read, if reading.is_none() => {
+                    reading = Some(self.read(redis.reads.clone()));
+                }
                 _ = tick.tick() => {
                     self.give_up();
                     under_way.push(self.look(redis.commands.clone()));

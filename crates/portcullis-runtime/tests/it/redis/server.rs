@@ -60,6 +60,13 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
     /// Starts again, empty, at the same address.
     pub(crate) fn restart(&mut self) {
         self.child = launch(self.port, &self.arguments, &self.directory);

@@ -1,6 +1,7 @@
 //! A worker's work over one connection.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -133,17 +134,17 @@ impl<'w> Session<'w> {
         let mut beat = every((claim_after / 3).min(ALIVE / 4));
         let mut claim = every(claim_after / 2);
         let mut reading: Option<BoxFuture<'static, RedisResult<Value>>> = None;
+        // The next read is begun when what the last one brought is on its way: asking first would hold that up.
+        let mut next_read = pin!(tokio::task::yield_now());
         if stop.is_some() {
             self.retire();
         }
         loop {
-            if reading.is_none() && stop.is_none() {
-                reading = self.read();
-            }
             let finished = reading.is_none() && self.under_way.is_empty() && self.bench.is_empty();
             if stop.is_some_and(|by| finished || Instant::now() >= by) {
                 return self.leave().await;
             }
+            let can_read = reading.is_none() && stop.is_none() && self.can_read();
             tokio::select! {
                 biased;
                 () = &mut *shutdown, if stop.is_none() => {
@@ -153,9 +154,14 @@ impl<'w> Session<'w> {
                 places = self.bench.finished() => self.deliver(places),
                 Some(read) = OptionFuture::from(reading.as_mut()) => {
                     reading = None;
+                    next_read.set(tokio::task::yield_now());
                     self.take(read?);
                 }
                 Some(done) = self.under_way.next() => self.settle(done)?,
+                () = &mut next_read, if can_read => {
+                    reading = Some(self.read());
+                    next_read.set(tokio::task::yield_now());
+                }
                 _ = beat.tick() => self.beat(stop.is_some()).await?,
                 _ = claim.tick(), if stop.is_none() => self.claim(),
                 () = sleep_until(stop.unwrap_or_else(Instant::now)), if stop.is_some() => {}
@@ -187,18 +193,21 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// Waits for the next requests, if there is room for any.
-    fn read(&self) -> Option<BoxFuture<'static, RedisResult<Value>>> {
+    /// Whether there is room for what a read may bring.
+    fn can_read(&self) -> bool {
+        let streams = self.reads_for.len();
+        // One of each stream at least. Where that is more than there is room for at all, what is left waits here.
+        let enough = streams.min(self.worker.limits.concurrency);
+        streams > 0 && self.bench.room() >= enough
+    }
+
+    /// Waits for the next requests.
+    fn read(&self) -> BoxFuture<'static, RedisResult<Value>> {
         let streams = self.reads_for.len();
         let room = self.bench.room();
-        // So many may come of each stream. Where one of each is more than there is room for at all, the rest waits here.
-        let enough = streams.min(self.worker.limits.concurrency);
-        if streams == 0 || room < enough {
-            return None;
-        }
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(GROUP).arg(&self.worker.id);
-        read.arg("COUNT").arg((room / streams).max(1));
+        read.arg("COUNT").arg((room / streams.max(1)).max(1));
         read.arg("BLOCK").arg(millis(BLOCK)).arg("STREAMS");
         for rule in &self.reads_for {
             read.arg(self.keys.requests(rule.as_str()));
@@ -207,7 +216,7 @@ impl<'w> Session<'w> {
             read.arg(">");
         }
         let mut reads = self.redis.reads.clone();
-        Some(Box::pin(async move { read.query_async(&mut reads).await }))
+        Box::pin(async move { read.query_async(&mut reads).await })
     }
 
     fn take(&mut self, read: Value) {
