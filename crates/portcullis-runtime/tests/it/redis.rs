@@ -98,7 +98,12 @@ fn is_ready(inbox: &RemoteInbox, rule: &str) -> bool {
 }
 
 async fn until_ready(inbox: &RemoteInbox, rule: &str) {
-    until(rule, async || is_ready(inbox, rule)).await;
+    let started = Instant::now();
+    while !is_ready(inbox, rule) {
+        let why = inbox.trouble();
+        assert!(started.elapsed() < PATIENCE, "{rule} is not ready: {why:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

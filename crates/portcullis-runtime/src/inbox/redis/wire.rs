@@ -283,3 +283,201 @@ pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
 pub(super) fn string(value: Value) -> Option<String> {
     String::from_utf8(bytes(value)?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use portcullis_core::{Action, ContextSnapshot, Effect, EventType, Signals};
+    use proptest::prelude::*;
+    use serde_json::{Map, Value as Json};
+
+    use super::*;
+
+    fn json() -> impl Strategy<Value = Json> {
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<f64>().prop_map(Json::from),
+            any::<String>().prop_map(Json::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..4)
+                    .prop_map(|map| Json::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn object() -> impl Strategy<Value = Map<String, Json>> {
+        prop::collection::btree_map("[a-z]{1,8}", json(), 0..4)
+            .prop_map(|map: BTreeMap<String, Json>| map.into_iter().collect())
+    }
+
+    fn request() -> impl Strategy<Value = DeepRequest> {
+        let event_type = prop_oneof![
+            prop::sample::select(EventType::NAMED.to_vec()),
+            "[a-z_]{1,12}".prop_map(|name| EventType::from(name.as_str())),
+        ];
+        let tool = (any::<Option<String>>(), prop::option::of(object()));
+        let timestamp = prop::option::of(prop::num::f64::NORMAL);
+        let event = (
+            event_type,
+            any::<(String, Option<String>)>(),
+            tool,
+            object(),
+            timestamp,
+        );
+        let strikes = prop::collection::btree_map(any::<String>(), any::<u64>(), 0..3);
+        let context = (any::<[Option<String>; 2]>(), object(), strikes, object());
+        let rest = any::<(String, Option<String>, bool, bool)>();
+        (event, context, rest).prop_map(|(event, context, rest)| {
+            let (event_type, (run_id, text_content), (tool_name, tool_args), payload, timestamp) =
+                event;
+            let event = Event {
+                event_type,
+                run_id: run_id.clone(),
+                text_content,
+                tool_name,
+                tool_args,
+                payload,
+                timestamp,
+            };
+            let ([tenant_id, persona_id], tool_context, strike_counts, policy_config) = context;
+            let context = Context {
+                tenant_id,
+                persona_id,
+                tool_context,
+                strike_counts,
+                policy_config,
+                ..Context::new(run_id)
+            };
+            let (correlation_id, trace, asks, wants) = rest;
+            let signals = Signals {
+                requests_system_info: asks,
+                requests_capability_change: wants,
+            };
+            let risks = ToolRisks::default();
+            let snapshot = ContextSnapshot::build(&event, &context, &risks, signals).into_owned();
+            DeepRequest {
+                correlation_id,
+                snapshot: Arc::new(snapshot),
+                event: Arc::new(event),
+                context: Arc::new(context),
+                rules: vec![RuleId::from("rule")],
+                trace,
+            }
+        })
+    }
+
+    fn answer() -> impl Strategy<Value = DeepAnswer> {
+        let decided = (any::<[String; 2]>(), any::<Option<u32>>(), object());
+        prop_oneof![
+            Just(DeepAnswer::Clear),
+            Just(DeepAnswer::Unavailable),
+            any::<String>().prop_map(DeepAnswer::Failed),
+            decided.prop_map(|([rule, reason], strikes, found)| {
+                let mut decision = Decision::allow(RuleId::from(rule.as_str()), reason);
+                decision.action = Action::Stop;
+                decision.classifier_result = Some(Box::new(found));
+                if strikes.is_some() {
+                    decision = decision.with_effects([Effect::IncrementStrike]);
+                }
+                DeepAnswer::Decided(Box::new(decision))
+            }),
+        ]
+    }
+
+    fn fields(of: impl IntoIterator<Item = (&'static str, Vec<u8>)>) -> Fields {
+        let fields = of.into_iter();
+        Fields(fields.map(|(name, value)| (name.into(), value)).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_survives_the_way(request in request(), ms in 0_u64..100_000_000) {
+            let sent = request_fields(&request, "gateway", Duration::from_millis(ms)).unwrap();
+            let mut arrived = fields(sent);
+            // What a newer gateway may add.
+            arrived.0.push((b"new".to_vec(), b"?".to_vec()));
+            prop_assert_eq!(ttl(&arrived), Some(Duration::from_millis(ms.min(86_400_000))));
+            prop_assert_eq!(arrived.text("to"), Some("gateway"));
+            let rule = RuleId::from("rule");
+            let asked = read_request(&arrived).unwrap();
+            let back = asked.request(arrived.text("id").unwrap(), &rule, &ToolRisks::default());
+            prop_assert_eq!(&back.correlation_id, &request.correlation_id);
+            prop_assert_eq!(&back.event, &request.event);
+            prop_assert_eq!(&back.context, &request.context);
+            prop_assert_eq!(&back.trace, &request.trace);
+            // All but the list of tools, which the wire does not have.
+            let (back, sent) = (back.snapshot.to_wire(), request.snapshot.to_wire());
+            prop_assert_eq!(back, sent);
+        }
+
+        #[test]
+        fn an_answer_survives_the_way(answer in answer(), id: String, rule: String) {
+            let rule = RuleId::from(rule.as_str());
+            let json = answer_json(&answer);
+            let sent = answer_fields(&id, &rule, &json).map(|(name, value)| (name, value.to_vec()));
+            let back = read_answer(&fields(sent)).unwrap();
+            prop_assert_eq!(back, Answered { correlation_id: id.clone(), rule: rule.clone(), answer });
+        }
+
+        #[test]
+        fn no_bytes_bring_a_reader_down(
+            mut found in prop::collection::vec((0_usize..10, any::<Vec<u8>>()), 0..10),
+            version: bool,
+        ) {
+            let names = ["id", "to", "ttl", "event", "context", "snapshot", "trace", "rule", "answer", "v"];
+            if version {
+                found.insert(0, (9, VERSION.to_vec()));
+            }
+            let found = fields(found.into_iter().map(|(name, value)| (names[name], value)));
+            prop_assert!(read_request(&found).is_err(), "no event is made of noise");
+            let _ = (ttl(&found), read_answer(&found));
+            for (_, bytes) in &found.0 {
+                let _ = read_served(bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_cut_short_or_is_of_another_version_is_an_error_not_a_panic() {
+        let context = Context::new("r");
+        let event = Event::llm_before("r", "hello");
+        let risks = ToolRisks::default();
+        let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
+        let request = DeepRequest {
+            correlation_id: "c".to_owned(),
+            snapshot: Arc::new(snapshot.into_owned()),
+            event: Arc::new(event.clone()),
+            context: Arc::new(context.clone()),
+            rules: Vec::new(),
+            trace: None,
+        };
+        let whole = request_fields(&request, "g", Duration::MAX).unwrap();
+        for field in 4..whole.len() {
+            for length in 0..whole[field].1.len() {
+                let mut cut = whole.clone();
+                cut[field].1.truncate(length);
+                assert!(read_request(&fields(cut)).is_err());
+            }
+        }
+        let mut newer = fields(whole);
+        newer.0[0].1 = b"2".to_vec();
+        let error = read_request(&newer).unwrap_err();
+        assert!(error.contains("version is 2"), "{error}");
+        let unread = [
+            ("id", b"c".to_vec()),
+            ("rule", b"r".to_vec()),
+            ("v", b"1".to_vec()),
+        ];
+        let answered = read_answer(&fields(unread)).unwrap();
+        assert!(
+            matches!(answered.answer, DeepAnswer::Failed(_)),
+            "{answered:?}"
+        );
+    }
+}

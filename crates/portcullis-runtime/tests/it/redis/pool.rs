@@ -399,7 +399,15 @@ async fn what_cannot_be_read_is_answered_and_gone() {
     let hand = hire(&settings, echo());
     let inbox = inbox(&settings);
     until_ready(&inbox, "echo").await;
+    let asked = inbox.ask(request("r", "before", 0), PATIENCE).await;
+    assert_echo(&asked.unwrap(), "r", "before");
     let mut connection = server.connection().await;
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg("*:replies:*")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(keys.len(), 1);
     let garbage: [&[(&str, &[u8])]; 5] = [
         &[("nonsense", b"\xff\xfe")],
         &[("v", b"1"), ("to", b"nobody"), ("id", b"no ttl")],
@@ -428,11 +436,6 @@ async fn what_cannot_be_read_is_answered_and_gone() {
         add.arg("{garbage}:requests:echo").arg("*").arg(fields);
         add.exec_async(&mut connection).await.unwrap();
     }
-    let keys: Vec<String> = redis::cmd("KEYS")
-        .arg("*:replies:*")
-        .query_async(&mut connection)
-        .await
-        .unwrap();
     for key in keys {
         let mut add = redis::cmd("XADD");
         add.arg(key).arg("*").arg("answer").arg("{]");

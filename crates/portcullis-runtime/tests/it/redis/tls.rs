@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use portcullis_runtime::{GuardInbox, RedisSettings, RedisSettingsError, TlsIdentity};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use super::server::{Server, free_port};
@@ -20,6 +20,10 @@ struct Certificates {
 
 fn certificates() -> Certificates {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
+    // A name of its own: OpenSSL takes a certificate whose issuer is called like itself for self-signed.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let sign = || {
@@ -61,9 +65,14 @@ fn serve(certificates: &Certificates, directory: &TempDir) -> Server {
             "--tls-auth-clients",
             "yes",
             "--user",
-            "default off",
+            "default",
+            "off",
             "--user",
-            "guard on >s3cret-pass ~{portcullis}:* +@all",
+            "guard",
+            "on",
+            ">s3cret-pass",
+            "~{portcullis}:*",
+            "+@all",
         ],
     )
 }
