@@ -80,10 +80,10 @@ fn serve(certificates: &Certificates, directory: &TempDir) -> Server {
 fn settings(server: &Server, certificates: &Certificates, password: &str) -> RedisSettings {
     let (certificate, key) = &certificates.client;
     RedisSettings {
-        ca: Some(certificates.ca.clone().into_bytes()),
+        ca: Some(certificates.ca.clone()),
         identity: Some(TlsIdentity {
-            certificate: certificate.clone().into_bytes(),
-            key: key.clone().into_bytes(),
+            certificate: certificate.clone(),
+            key: key.clone(),
         }),
         ..RedisSettings::new(format!(
             "rediss://guard:{password}@localhost:{}",
@@ -118,7 +118,7 @@ async fn it_works_over_tls_with_certificates_and_a_password() {
     assert!(!why.contains("wr0ng-pass"), "{why}");
 
     let stranger = RedisSettings {
-        ca: Some(self::certificates().ca.into_bytes()),
+        ca: Some(self::certificates().ca),
         ..good.clone()
     };
     let why = trouble(&stranger).await;
@@ -134,8 +134,8 @@ async fn it_works_over_tls_with_certificates_and_a_password() {
 fn settings_keep_their_secrets() {
     let settings = RedisSettings {
         identity: Some(TlsIdentity {
-            certificate: b"certificate".to_vec(),
-            key: b"hush".to_vec(),
+            certificate: "certificate".to_owned(),
+            key: "hush".to_owned(),
         }),
         ..RedisSettings::new("rediss://guard:s3cret@redis.example:6380/2")
     };
@@ -163,7 +163,7 @@ async fn settings_that_cannot_work_are_refused_with_a_reason() {
         };
         assert_eq!(start(&named), RedisSettingsError::Name(name.to_owned()));
     }
-    let ca = Some(b"PEM".to_vec());
+    let ca = Some("PEM".to_owned());
     let error = start(&RedisSettings { ca, ..good });
     assert!(error.to_string().contains("rediss://"), "{error}");
 }
