@@ -226,3 +226,29 @@ fn parse_url(key: &'static str, url: &str) -> Result<Url, DeepRuleProblem> {
     }
     Ok(parsed)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_gets_no_place_in_time_is_told_so() {
+        tls::choose_provider();
+        let service = Service {
+            client: Client::builder().no_proxy().build().unwrap(),
+            url: Url::parse("http://127.0.0.1:9").unwrap(),
+            headers: HeaderMap::new(),
+            timeout: Duration::from_millis(20),
+            places: Semaphore::new(1),
+            max_concurrent: 1,
+        };
+        let _taken = service.places.try_acquire().unwrap();
+        let error = service.ask(&json!({})).await.unwrap_err();
+        assert_eq!(
+            error,
+            "1 requests were under way for 20 ms: `max_concurrent` is 1"
+        );
+    }
+}

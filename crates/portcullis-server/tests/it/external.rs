@@ -201,7 +201,7 @@ async fn no_more_requests_are_under_way_than_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_no_place_in_time_fails_and_frees_nobody_elses() {
+async fn a_request_that_is_given_up_frees_its_place() {
     let service = Service::start(async |body: Value| {
         if body["text"] == "wait" {
             tokio::time::sleep(FOREVER).await;
@@ -211,27 +211,12 @@ async fn who_gets_no_place_in_time_fails_and_frees_nobody_elses() {
     .await;
     let rules = classifier(
         &service,
-        "max_concurrent: 1, timeout_ms: 400, response: {flagged: ''}",
+        "max_concurrent: 1, timeout_ms: 2000, response: {flagged: ''}",
     );
-    let waiting = tokio::spawn({
-        let rules = rules.clone();
-        async move { ask(&rules, &Event::llm_before("run", "wait")).await }
-    });
-    while service.requests().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let event = Event::llm_before("run", "wait");
+    for answer in join_all((0..4).map(|_| ask(&rules, &event))).await {
+        assert!(matches!(answer, DeepAnswer::Failed(_)), "{answer:?}");
     }
-    // The one under way ends before this one's time is up, or a little after.
-    let second = ask(&rules, &prompt()).await;
-    let DeepAnswer::Failed(first) = waiting.await.unwrap() else {
-        panic!("nobody answers that");
-    };
-    assert_eq!(first, "the service did not answer within 400 ms");
-    let expected = "1 requests were under way for 400 ms: `max_concurrent` is 1";
-    assert!(
-        second == DeepAnswer::Clear || second == DeepAnswer::Failed(expected.to_owned()),
-        "{second:?}"
-    );
-    // Its place is free again.
     assert_eq!(ask(&rules, &prompt()).await, DeepAnswer::Clear);
 }
 
