@@ -133,9 +133,20 @@ impl RemoteInbox {
 pub(super) type Client = GuardSidecarClient<InterceptedService<Channel, ShowToken>>;
 
 /// Why a connection is of no more use.
-pub(super) struct Lost(pub(super) String);
+pub(super) struct Lost {
+    why: String,
+    /// It broke, and was not ended by the sidecar.
+    broken: bool,
+}
 
 impl Lost {
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            broken: false,
+        }
+    }
+
     pub(super) fn because(status: &Status) -> Self {
         let cause = std::error::Error::source(status);
         let said = match status.code() {
@@ -149,11 +160,14 @@ impl Lost {
             Some(cause) => with_causes(cause),
             None => status.message().to_owned(),
         };
-        Self(if detail.is_empty() {
-            said
-        } else {
-            format!("{said}: {detail}")
-        })
+        Self {
+            why: if detail.is_empty() {
+                said
+            } else {
+                format!("{said}: {detail}")
+            },
+            broken: cause.is_some(),
+        }
     }
 }
 
@@ -169,7 +183,7 @@ impl Caller {
         let mut backoff = Backoff::default();
         loop {
             let started = Instant::now();
-            let Lost(why) = self.connection(&mut link, &mut requests).await;
+            let Lost { why, .. } = self.connection(&mut link, &mut requests).await;
             tracing::debug!(url = self.settings.url, why, "no connection to the sidecar");
             link.down(why);
             let pause = backoff.after(started.elapsed());
@@ -188,14 +202,18 @@ impl Caller {
         link.up(sight.served());
         requests.send_again(link);
         let mut observer = Observer::start(client.clone(), channel, sight);
-        match stream::run(client.clone(), link, requests, &mut observer).await {
+        let lost = match stream::run(client.clone(), link, requests, &mut observer).await {
             stream::Ended::Lost(lost) => lost,
             stream::Ended::Unknown => {
-                requests.send_again(link);
+                requests.start_over(link);
                 let calls = self.settings.unary_calls.max(1);
                 unary::run(&client, calls, link, requests, &mut observer).await
             }
+        };
+        if lost.broken {
+            requests.broke();
         }
+        lost
     }
 
     async fn connect(&self) -> Result<(Channel, Sight), Lost> {
@@ -204,11 +222,11 @@ impl Caller {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => {
                 let why = with_causes(&error);
-                return Err(Lost(format!("the sidecar cannot be reached: {why}")));
+                return Err(Lost::new(format!("the sidecar cannot be reached: {why}")));
             }
             Err(_) => {
                 let limit = self.settings.connect_timeout;
-                return Err(Lost(format!(
+                return Err(Lost::new(format!(
                     "the sidecar cannot be reached within {limit:?}"
                 )));
             }

@@ -72,3 +72,15 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Whether a call took too long, by either side's clock. Our own is not in the status, but in what caused it.
+fn timed_out(status: &tonic::Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::TimeoutExpired>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    status.code() == tonic::Code::DeadlineExceeded
+}

@@ -6,13 +6,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::client::{Client, Lost};
-use super::wire;
+use super::{timed_out, wire};
 use crate::inbox::remote::ServedRule;
 
 /// How often the sidecar is asked which rules it has.
@@ -81,7 +81,7 @@ impl Observer {
         tokio::select! {
             Ok(()) = self.seen.changed() => Ok(self.seen.borrow_and_update().clone()),
             Some(lost) = self.task.join_next() => Err(lost.unwrap_or_else(|error| {
-                Lost(format!("nobody looks at the sidecar any more: {error}"))
+                Lost::new(format!("nobody looks at the sidecar any more: {error}"))
             })),
             else => std::future::pending().await,
         }
@@ -121,7 +121,7 @@ async fn describe(mut client: Client, seen: &watch::Sender<Sight>) -> Lost {
                     differs
                 });
             }
-            Err(status) if status.code() == Code::DeadlineExceeded => {}
+            Err(status) if timed_out(&status) => {}
             Err(status) => return Lost::because(&status),
         }
     }

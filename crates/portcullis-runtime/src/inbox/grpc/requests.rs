@@ -9,8 +9,8 @@ use crate::deep::{DeepRequest, DeepResponse};
 use crate::inbox::SubmitError;
 use crate::inbox::remote::Link;
 
-/// How often one request is sent. One that takes the sidecar down with it is not sent for ever.
-const SENDINGS: u32 = 3;
+/// How many connections may break under one request. One that takes the sidecar down with it is not sent for ever.
+const BREAKS: u32 = 3;
 
 /// What gRPC servers read unless they are told otherwise.
 const GRPC_DEFAULT_BYTES: usize = 4 << 20;
@@ -19,8 +19,10 @@ const GRPC_DEFAULT_BYTES: usize = 4 << 20;
 pub(super) struct Requests {
     /// To be sent before any new one.
     again: VecDeque<DeepRequest>,
-    /// How often those have been sent that were outstanding when a connection began.
-    sendings: HashMap<String, u32>,
+    /// How many connections broke under those that were outstanding when the last one began.
+    breaks: HashMap<String, u32>,
+    /// Whether the last one broke.
+    broken: bool,
     /// The largest message of this side, and of both.
     near_limit: usize,
     limit: usize,
@@ -30,7 +32,8 @@ impl Requests {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             again: VecDeque::new(),
-            sendings: HashMap::new(),
+            breaks: HashMap::new(),
+            broken: false,
             near_limit: limit,
             limit,
         }
@@ -46,21 +49,32 @@ impl Requests {
         self.limit = self.near_limit.min(far);
     }
 
+    /// The connection broke.
+    pub(super) fn broke(&mut self) {
+        self.broken = true;
+    }
+
     /// A connection begins: what is outstanding goes out first.
     pub(super) fn send_again(&mut self, link: &mut Link) {
-        let mut before = std::mem::take(&mut self.sendings);
+        let more = u32::from(std::mem::take(&mut self.broken));
+        let mut before = std::mem::take(&mut self.breaks);
         self.again.clear();
         for request in link.outstanding() {
             let id = &request.correlation_id;
-            let sendings = before.remove(id).unwrap_or_default() + 1;
-            if sendings > SENDINGS {
-                let why = format!("the connection broke {SENDINGS} times while the sidecar had it");
+            let breaks = before.remove(id).unwrap_or_default() + more;
+            if breaks >= BREAKS {
+                let why = format!("the connection broke {BREAKS} times while the sidecar had it");
                 link.refused(id, SubmitError::Unavailable(why));
                 continue;
             }
-            self.sendings.insert(id.clone(), sendings);
+            self.breaks.insert(id.clone(), breaks);
             self.again.push_back(request);
         }
+    }
+
+    /// Nothing that went out over this connection has been taken.
+    pub(super) fn start_over(&mut self, link: &mut Link) {
+        self.again = link.outstanding().into();
     }
 
     /// The next one; none once the inbox is gone.

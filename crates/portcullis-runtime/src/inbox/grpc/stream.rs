@@ -48,7 +48,7 @@ pub(super) async fn run(
             response = incoming.next() => match response {
                 Some(Ok(response)) => deliver(link, response),
                 Some(Err(status)) => return ended(&status),
-                None => return Ended::Lost(Lost("the sidecar has closed the stream".to_owned())),
+                None => return Ended::Lost(Lost::new("the sidecar has closed the stream")),
             },
             Some((room, request)) = next(&sender, requests, link) => {
                 if let Some(message) = requests.message(link, &request) {

@@ -10,7 +10,7 @@ use tonic::{Code, Request, Status};
 use super::client::{Client, GIVE_UP_EVERY, Lost};
 use super::observe::Observer;
 use super::requests::{Requests, deliver};
-use super::wire;
+use super::{timed_out, wire};
 use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
 use crate::inbox::SubmitError;
 use crate::inbox::remote::Link;
@@ -89,7 +89,7 @@ fn settle(link: &Link, request: &DeepRequest, outcome: Outcome) -> Result<(), Lo
     };
     let by_sidecar = std::error::Error::source(&status).is_none();
     match status.code() {
-        Code::DeadlineExceeded => {
+        _ if timed_out(&status) => {
             link.answered(request.given_up(link.evaluation_limit()));
         }
         Code::ResourceExhausted if by_sidecar => {
