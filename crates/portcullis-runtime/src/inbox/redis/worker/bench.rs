@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use portcullis_core::RuleId;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::wire::{self, Entry};
+use super::post::{Address, Place, Post};
 use super::{WorkerCounts, WorkerLimits};
-use crate::deep::{DeepAnswer, DeepHost};
-
-/// One entry of one stream.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) rule: RuleId,
-    pub(super) id: String,
-}
+use crate::deep::{DeepAnswer, DeepHost, DeepRequest};
 
 /// A request in hand.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Who wants the answer, and under which correlation id. Nobody if it has come too late.
-    pub(super) to: Option<(String, String)>,
+    /// Who wants the answer. Nobody if it has come too late.
+    pub(super) to: Option<Address>,
     /// The answer, once it is there.
     pub(super) answer: Option<Vec<u8>>,
+}
+
+/// An evaluation that has ended, and whether its gateway has the answer.
+struct Finished {
+    place: Place,
+    answer: Vec<u8>,
+    delivered: bool,
 }
 
 pub(super) struct Bench {
@@ -36,7 +36,7 @@ pub(super) struct Bench {
     limits: WorkerLimits,
     counts: Arc<WorkerCounts>,
     held: HashMap<Place, Held>,
-    evaluations: JoinSet<(Place, DeepAnswer)>,
+    evaluations: JoinSet<Finished>,
     /// What the Redis's clock said, and when.
     clock: (u64, Instant),
 }
@@ -94,7 +94,13 @@ impl Bench {
     }
 
     /// Takes a request in hand. True if it needs no evaluation: it can be answered, or let go, at once.
-    pub(super) fn take(&mut self, place: Place, entry: &Entry, deliveries: u64) -> bool {
+    pub(super) fn take(
+        &mut self,
+        place: Place,
+        entry: &Entry,
+        deliveries: u64,
+        post: &Post,
+    ) -> bool {
         if self.held.contains_key(&place) {
             return false;
         }
@@ -104,7 +110,10 @@ impl Bench {
             self.count(|counts| &counts.failed);
             return self.settle(place, None, None);
         };
-        let to = Some((to.to_owned(), correlation_id.to_owned()));
+        let to = Address {
+            gateway: to.to_owned(),
+            correlation_id: correlation_id.to_owned(),
+        };
         let ttl = wire::ttl(fields).unwrap_or_default();
         let left = ttl.saturating_sub(self.age(&place.id));
         if left.is_zero() {
@@ -124,36 +133,35 @@ impl Bench {
             }
         };
         let request = asked.request(correlation_id, &place.rule, &self.host.risks());
-        let host = Arc::clone(&self.host);
-        self.held.insert(place.clone(), Held { to, answer: None });
-        self.evaluations.spawn(async move {
-            let judged = AssertUnwindSafe(host.evaluate(&request, left)).catch_unwind();
-            let answer = match judged.await.map(|response| response.answers) {
-                Ok(answers) => answers.into_iter().next().map(|(_, answer)| answer),
-                Err(_) => Some(DeepAnswer::Failed("panicked".to_owned())),
-            };
-            (place, answer.unwrap_or(DeepAnswer::Unavailable))
-        });
+        let held = Held {
+            to: Some(to.clone()),
+            answer: None,
+        };
+        self.held.insert(place.clone(), held);
+        let evaluation = Evaluation {
+            host: Arc::clone(&self.host),
+            counts: Arc::clone(&self.counts),
+            place,
+            to,
+            post: post.clone(),
+        };
+        self.evaluations.spawn(evaluation.run(request, left));
         false
     }
 
-    fn fail(&mut self, place: Place, to: Option<(String, String)>, why: String) -> bool {
+    fn fail(&mut self, place: Place, to: Address, why: String) -> bool {
         self.count(|counts| &counts.failed);
         let answer = wire::answer_json(&DeepAnswer::Failed(why));
-        self.settle(place, to, Some(answer))
+        self.settle(place, Some(to), Some(answer))
     }
 
-    fn settle(
-        &mut self,
-        place: Place,
-        to: Option<(String, String)>,
-        answer: Option<Vec<u8>>,
-    ) -> bool {
+    fn settle(&mut self, place: Place, to: Option<Address>, answer: Option<Vec<u8>>) -> bool {
         self.held.insert(place, Held { to, answer });
         true
     }
 
-    /// Waits for an evaluation to end, and says which others have ended as well. Waits for ever if there is none.
+    /// Waits for evaluations to end, lets go of those whose answers are delivered, and says which are not. Waits for
+    /// ever if there is none.
     pub(super) async fn finished(&mut self) -> Vec<Place> {
         let Some(first) = self.evaluations.join_next().await else {
             return std::future::pending().await;
@@ -162,15 +170,16 @@ impl Bench {
         while let Some(next) = self.evaluations.try_join_next() {
             joined.push(next);
         }
-        let mut places = Vec::with_capacity(joined.len());
-        for (place, answer) in joined.into_iter().flatten() {
-            self.count(|counts| &counts.evaluated);
-            if let Some(held) = self.held.get_mut(&place) {
-                held.answer = Some(wire::answer_json(&answer));
-                places.push(place);
+        let mut undelivered = Vec::new();
+        for finished in joined.into_iter().flatten() {
+            if finished.delivered {
+                self.held.remove(&finished.place);
+            } else if let Some(held) = self.held.get_mut(&finished.place) {
+                held.answer = Some(finished.answer);
+                undelivered.push(finished.place);
             }
         }
-        places
+        undelivered
     }
 
     /// How long ago the Redis was given this entry.
@@ -187,5 +196,33 @@ impl Bench {
 
     pub(super) fn count_claimed(&self) {
         self.count(|counts| &counts.claimed);
+    }
+}
+
+/// One evaluation under way. It delivers its answer itself: every task on the way would cost the gateway time.
+struct Evaluation {
+    host: Arc<DeepHost>,
+    counts: Arc<WorkerCounts>,
+    place: Place,
+    to: Address,
+    post: Post,
+}
+
+impl Evaluation {
+    async fn run(self, request: DeepRequest, limit: Duration) -> Finished {
+        let judged = AssertUnwindSafe(self.host.evaluate(&request, limit)).catch_unwind();
+        let answer = match judged.await.map(|response| response.answers) {
+            Ok(answers) => answers.into_iter().next().map(|(_, answer)| answer),
+            Err(_) => Some(DeepAnswer::Failed("panicked".to_owned())),
+        };
+        let answer = wire::answer_json(&answer.unwrap_or(DeepAnswer::Unavailable));
+        self.counts.evaluated.fetch_add(1, Ordering::Relaxed);
+        let mut letter = self.post.letters();
+        letter.add(&self.place, Some(&self.to), Some(&answer));
+        Finished {
+            delivered: letter.send().await.is_ok(),
+            place: self.place,
+            answer,
+        }
     }
 }

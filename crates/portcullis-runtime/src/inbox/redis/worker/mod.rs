@@ -1,6 +1,7 @@
 //! The far side: a loop that takes requests out of the streams of its rules, runs the rules, and puts the answers back.
 
 mod bench;
+mod post;
 mod session;
 
 use std::pin::pin;
@@ -84,7 +85,7 @@ impl WorkerCounts {
 #[derive(Debug)]
 pub struct Worker {
     client: Client,
-    keys: Keys,
+    keys: Arc<Keys>,
     id: String,
     host: Arc<DeepHost>,
     limits: WorkerLimits,
@@ -100,7 +101,7 @@ impl Worker {
     ) -> Result<Self, RedisSettingsError> {
         Ok(Self {
             client: settings.client()?,
-            keys: Keys::new(&settings.name),
+            keys: Arc::new(Keys::new(&settings.name)),
             id: unique_name(),
             host,
             limits: WorkerLimits {

@@ -17,12 +17,10 @@ use super::super::connection::{ALIVE, BLOCK, Connections, GROUP, KEEP, Keys};
 use super::super::near::millis;
 use super::super::wire::{self, Entry};
 use super::Worker;
-use super::bench::{Bench, Place};
+use super::bench::Bench;
+use super::post::{Place, Post};
 use crate::deep::{BoxFuture, DeepHost};
 use crate::inbox::remote::ServedRule;
-
-/// Answers that a gateway has not read. More than it can have asked for: it is a bound for one that has stopped reading.
-const MOST_REPLIES: usize = 100_000;
 
 /// Says what a worker serves, keeps its streams, forgets workers that have long been gone, and tells the time. `KEYS`:
 /// workers, beats, changes, streams. `ARGV`: the worker, what it serves, whether that is new, how long to keep things.
@@ -76,8 +74,9 @@ end",
 /// A worker with a connection.
 pub(super) struct Session<'w> {
     worker: &'w Worker,
-    keys: &'w Keys,
+    keys: Arc<Keys>,
     redis: Connections,
+    post: Post,
     bench: &'w mut Bench,
     /// The rules that it reads for: those that are ready.
     reads_for: Vec<RuleId>,
@@ -108,7 +107,11 @@ impl<'w> Session<'w> {
     ) -> Result<Self, RedisError> {
         let mut session = Self {
             worker,
-            keys: &worker.keys,
+            keys: Arc::clone(&worker.keys),
+            post: Post {
+                keys: Arc::clone(&worker.keys),
+                commands: redis.commands.clone(),
+            },
             redis,
             bench,
             reads_for: Vec::new(),
@@ -182,7 +185,10 @@ impl<'w> Session<'w> {
                 let mut settled = Vec::new();
                 for (place, entry, deliveries) in claimed? {
                     self.bench.count_claimed();
-                    if self.bench.take(place.clone(), &entry, deliveries) {
+                    if self
+                        .bench
+                        .take(place.clone(), &entry, deliveries, &self.post)
+                    {
                         settled.push(place);
                     }
                 }
@@ -230,7 +236,7 @@ impl<'w> Session<'w> {
                     rule: rule.clone(),
                     id: entry.id.clone(),
                 };
-                if self.bench.take(place.clone(), &entry, 0) {
+                if self.bench.take(place.clone(), &entry, 0, &self.post) {
                     settled.push(place);
                 }
             }
@@ -238,34 +244,20 @@ impl<'w> Session<'w> {
         self.deliver(settled);
     }
 
-    /// Puts answers into the streams of their gateways and takes the requests out of theirs, all or nothing.
+    /// Delivers answers that are in hand.
     fn deliver(&mut self, places: Vec<Place>) {
         if places.is_empty() {
             return;
         }
-        let mut all = Pipeline::with_capacity(places.len() * 4);
-        all.atomic();
+        let mut letters = self.post.letters();
         for place in &places {
             let held = self.bench.held(place);
-            if let Some((to, correlation_id)) = held.and_then(|held| held.to.as_ref())
-                && let Some(answer) = held.and_then(|held| held.answer.as_ref())
-            {
-                let replies = self.keys.replies(to);
-                let add = all.cmd("XADD").arg(&replies);
-                add.arg("MAXLEN").arg("~").arg(MOST_REPLIES).arg("*");
-                for (name, value) in wire::answer_fields(correlation_id, &place.rule, answer) {
-                    add.arg(name).arg(value);
-                }
-                all.cmd("PEXPIRE").arg(&replies).arg(millis(KEEP));
-            }
-            let stream = self.keys.requests(place.rule.as_str());
-            all.cmd("XACK").arg(&stream).arg(GROUP).arg(&place.id);
-            all.cmd("XDEL").arg(&stream).arg(&place.id);
+            let to = held.and_then(|held| held.to.as_ref());
+            let answer = held.and_then(|held| held.answer.as_deref());
+            letters.add(place, to, answer);
         }
-        let mut commands = self.redis.commands.clone();
         self.under_way.push(Box::pin(async move {
-            let outcome = all.exec_async(&mut commands).await;
-            Done::Delivered(places, outcome)
+            Done::Delivered(places, letters.send().await)
         }));
     }
 
