@@ -195,40 +195,46 @@ async fn a_queue_that_is_full_refuses_and_what_it_took_is_answered() {
     assert_echo(&later.unwrap(), "r", "later");
 }
 
-/// Never more at once than it has room for: the rest stays where other workers can take it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_reads_no_more_than_it_has_room_for() {
-    let server = Server::start();
-    let settings = server.settings("room");
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let busy = {
+/// Notes how many of its kind were at work at once.
+fn busy(id: &str, now: &Arc<AtomicUsize>, most: &Arc<AtomicUsize>) -> Arc<dyn DeepRule> {
+    let (now, most) = (Arc::clone(now), Arc::clone(most));
+    deep(id, move |_| {
         let (now, most) = (Arc::clone(&now), Arc::clone(&most));
-        deep("busy", move |_| {
-            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
-            async move {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                sleep(Duration::from_millis(20)).await;
-                now.fetch_sub(1, Ordering::SeqCst);
-                Ok(None)
-            }
-        })
-    };
-    let limits = WorkerLimits {
-        concurrency: 4,
-        ..QUICK
-    };
-    let _hand = hire_with(&settings, deep_rules([busy]), limits);
-    let inbox = inbox(&settings);
-    until_ready(&inbox, "busy").await;
-    let asking = (0..60).map(|n| {
-        let mut request = request("r", &n.to_string(), 0);
-        request.rules = vec![RuleId::from("busy")];
-        inbox.ask(request, PATIENCE)
-    });
-    for answered in join_all(asking).await {
-        answered.unwrap();
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            sleep(Duration::from_millis(20)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(None)
+        }
+    })
+}
+
+/// However many rules it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_does_no_more_at_once_than_it_has_room_for() {
+    let server = Server::start();
+    for (concurrency, rules) in [(4, &["a"][..]), (1, &["a", "b", "c"]), (5, &["a", "b"])] {
+        let settings = server.settings(&format!("room-{concurrency}"));
+        let (now, most) = (Arc::default(), Arc::default());
+        let limits = WorkerLimits {
+            concurrency,
+            ..QUICK
+        };
+        let served = deep_rules(rules.iter().map(|id| busy(id, &now, &most)));
+        let _hand = hire_with(&settings, served, limits);
+        let inbox = inbox(&settings);
+        until_ready(&inbox, "a").await;
+        let asking = (0..40).map(|n| {
+            let mut request = request("r", &n.to_string(), 0);
+            request.rules = rules.iter().map(|&id| RuleId::from(id)).collect();
+            inbox.ask(request, PATIENCE)
+        });
+        for answered in join_all(asking).await {
+            let answers = answered.unwrap().answers;
+            assert!(answers.iter().all(|(_, said)| *said == DeepAnswer::Clear));
+        }
+        assert_eq!(most.load(Ordering::SeqCst), concurrency);
     }
-    assert_eq!(most.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -37,6 +38,8 @@ pub(super) struct Bench {
     counts: Arc<WorkerCounts>,
     held: HashMap<Place, Held>,
     evaluations: JoinSet<Finished>,
+    /// How many may run. What was taken over while a read brought more waits its turn.
+    turns: Arc<Semaphore>,
     /// What the Redis's clock said, and when.
     clock: (u64, Instant),
 }
@@ -53,6 +56,9 @@ impl Bench {
             counts,
             held: HashMap::new(),
             evaluations: JoinSet::new(),
+            turns: Arc::new(Semaphore::new(
+                limits.concurrency.min(Semaphore::MAX_PERMITS),
+            )),
             clock: (0, Instant::now()),
         }
     }
@@ -144,8 +150,10 @@ impl Bench {
             place,
             to,
             post: post.clone(),
+            turns: Arc::clone(&self.turns),
+            until: Instant::now() + left,
         };
-        self.evaluations.spawn(evaluation.run(request, left));
+        self.evaluations.spawn(evaluation.run(request));
         false
     }
 
@@ -206,12 +214,18 @@ struct Evaluation {
     place: Place,
     to: Address,
     post: Post,
+    turns: Arc<Semaphore>,
+    until: Instant,
 }
 
 impl Evaluation {
-    async fn run(self, request: DeepRequest, limit: Duration) -> Finished {
+    async fn run(self, request: DeepRequest) -> Finished {
+        let turn = self.turns.acquire().await;
+        let limit = self.until.saturating_duration_since(Instant::now());
         let judged = AssertUnwindSafe(self.host.evaluate(&request, limit)).catch_unwind();
-        let answer = match judged.await.map(|response| response.answers) {
+        let judged = judged.await;
+        drop(turn);
+        let answer = match judged.map(|response| response.answers) {
             Ok(answers) => answers.into_iter().next().map(|(_, answer)| answer),
             Err(_) => Some(DeepAnswer::Failed("panicked".to_owned())),
         };

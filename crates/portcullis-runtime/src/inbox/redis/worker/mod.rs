@@ -19,6 +19,12 @@ use super::connection::{Backoff, Connections, Keys, trouble, unique_name};
 use super::{RedisSettings, RedisSettingsError};
 use crate::deep::DeepHost;
 
+/// Sooner than this and a worker would do nothing but look.
+const SOONEST: Duration = Duration::from_millis(30);
+
+/// As good as never.
+const LATEST: Duration = Duration::from_hours(24);
+
 /// How much a worker does, and when it steps in for another.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerLimits {
@@ -106,7 +112,8 @@ impl Worker {
             host,
             limits: WorkerLimits {
                 concurrency: limits.concurrency.max(1),
-                claim_after: limits.claim_after.max(Duration::from_millis(30)),
+                claim_after: limits.claim_after.clamp(SOONEST, LATEST),
+                drain: limits.drain.min(LATEST),
                 ..limits
             },
             counts: Arc::default(),

@@ -202,7 +202,7 @@ impl<'w> Session<'w> {
     /// Whether there is room for what a read may bring.
     fn can_read(&self) -> bool {
         let streams = self.reads_for.len();
-        // One of each stream at least. Where that is more than there is room for at all, what is left waits here.
+        // One of each stream at least. Where that is more than there is room for at all, the rest waits its turn.
         let enough = streams.min(self.worker.limits.concurrency);
         streams > 0 && self.bench.room() >= enough
     }
