@@ -62,6 +62,8 @@ pub struct DefaultRiskRouter {
     pub high_risk_wait_ms: f64,
     /// Wait for tools of medium tier.
     pub medium_risk_wait_ms: f64,
+    /// Wait for any event, whatever its risk: what a late rule would have redacted has passed.
+    pub min_wait_ms: f64,
     /// Whether critical tools stop, rather than pause, when deep rules are late.
     pub critical_fail_closed: bool,
     /// The deep rules that must judge a request for the system prompt or for fewer restrictions.
@@ -73,6 +75,7 @@ impl Default for DefaultRiskRouter {
         Self {
             high_risk_wait_ms: 200.0,
             medium_risk_wait_ms: 100.0,
+            min_wait_ms: 0.0,
             critical_fail_closed: true,
             suspicious_rules: vec![JAILBREAK_CLASSIFIER],
         }
@@ -94,6 +97,7 @@ impl RiskRouter for DefaultRiskRouter {
                 ToolRiskTier::Low => (0.0, OnTimeout::Allow),
             };
         }
+        routing.wait_at_least(self.min_wait_ms);
         if event.event_type == EventType::LlmBefore && snapshot.max_tool_risk >= ToolRiskTier::High
         {
             routing.wait_at_least(self.medium_risk_wait_ms);
@@ -237,6 +241,21 @@ mod tests {
                 skip_evaluation: false,
             };
             assert_eq!(routing, expected, "{event:?} {tools:?} {signals:?}");
+        }
+    }
+
+    #[test]
+    fn the_least_wait_is_for_events_of_any_risk() {
+        let risks = ToolRisks::from_iter([("critical", ToolRiskTier::Critical)]);
+        let router = DefaultRiskRouter {
+            min_wait_ms: 150.0,
+            ..DefaultRiskRouter::default()
+        };
+        let critical = Event::tool_call_start("r", "critical", Map::new());
+        for (event, wait) in [(Event::llm_before("r", "x"), 150.0), (critical, 200.0)] {
+            let context = Context::new("r");
+            let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
+            assert_eq!(router.route(&event, &snapshot).async_wait_ms, wait);
         }
     }
 

@@ -417,11 +417,13 @@ fn read_router(node: &Node, d: &mut Diagnostics) -> DefaultRiskRouter {
     if let Some(mut map) = MapReader::open(node, "`risk_router`", d) {
         let high = map.amount("high_risk_wait_ms", d);
         let medium = map.amount("medium_risk_wait_ms", d);
+        let least = map.amount("min_wait_ms", d);
         let closed = map.boolean("critical_fail_closed", d);
         let suspicious = map.placed_texts("suspicious_rules", d);
         map.finish(d);
         router.high_risk_wait_ms = high.unwrap_or(router.high_risk_wait_ms);
         router.medium_risk_wait_ms = medium.unwrap_or(router.medium_risk_wait_ms);
+        router.min_wait_ms = least.unwrap_or(router.min_wait_ms);
         router.critical_fail_closed = closed.unwrap_or(router.critical_fail_closed);
         if let Some(rules) = suspicious {
             let ids = rules.iter().map(|(id, _)| RuleId::from(&**id));
