@@ -8,13 +8,13 @@ use std::error::Error;
 use std::sync::Arc;
 
 use portcullis_core::pack::diagnostic::Report;
-use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
+use portcullis_core::rules::{RuleInfo, RuleInput};
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     Context, ContextSnapshot, Decision, Event, OnTimeout, PolicyBuilder, RiskRouter, Routing,
     RuleId, Severity, ToolRiskTier,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 use serde_json::json;
 
 /// Fail-closed for all high-risk tools; everything else does not wait.
@@ -52,7 +52,7 @@ impl DeepRule for SilentClassifier {
     fn evaluate<'a>(
         &'a self,
         _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
         Box::pin(std::future::pending())
     }
 }

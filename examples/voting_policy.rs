@@ -10,13 +10,13 @@ use std::error::Error;
 use std::sync::Arc;
 
 use portcullis_core::pack::diagnostic::Report;
-use portcullis_core::rules::{RuleError, RuleInfo, RuleInput, RuleSettings, ToolAllowlist};
+use portcullis_core::rules::{RuleInfo, RuleInput, RuleSettings, ToolAllowlist};
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     Action, Context, ContextSnapshot, Decision, DecisionPolicy, DefaultDecisionPolicy, Effect,
     Event, PolicyBuilder, RiskRouter, Routing, RuleId, Severity, StopSpec,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 
 /// Stops when so many rules vote to; with fewer votes the strongest milder decision stands.
 struct Voting {
@@ -77,7 +77,7 @@ impl DeepRule for Objects {
     fn evaluate<'a>(
         &'a self,
         input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
         let objects = input.event.text().contains(self.word);
         let said = objects.then(|| {
             let reason = format!("It says '{}'", self.word);

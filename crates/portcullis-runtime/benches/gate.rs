@@ -10,15 +10,13 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_core::detectors::EntryPattern;
-use portcullis_core::rules::{
-    EntityPattern, RuleError, RuleInfo, RuleInput, RuleSettings, SecretRedaction,
-};
+use portcullis_core::rules::{EntityPattern, RuleInfo, RuleInput, RuleSettings, SecretRedaction};
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     BreakerSettings, Context, ContextSnapshot, Decision, Event, EventType, GatewaySettings,
     PolicyBuilder, RiskRouter, Routing, Severity, Step, StreamGuard, pack,
 };
-use portcullis_runtime::{AnswerStream, BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{AnswerStream, BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 use tokio::runtime::Runtime;
 
 fn default_gateway() -> Gateway {
@@ -133,7 +131,7 @@ impl DeepRule for Instant {
     fn evaluate<'a>(
         &'a self,
         _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
         Box::pin(async { Ok(None) })
     }
 }
@@ -149,8 +147,8 @@ impl DeepRule for Dead {
     fn evaluate<'a>(
         &'a self,
         _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
-        Box::pin(async { Err(RuleError("dead".to_owned())) })
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
+        Box::pin(async { Err(DeepError::Failed("dead".to_owned())) })
     }
 }
 

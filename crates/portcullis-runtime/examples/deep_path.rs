@@ -3,20 +3,25 @@
 //!
 //! `cargo run --release -p portcullis-runtime --features grpc,redis --example deep_path`
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark has nobody to report to")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark has nobody to report to"
+)]
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_core::rules::{RuleError, RuleInfo, RuleInput};
+use portcullis_core::rules::{RuleInfo, RuleInput};
 use portcullis_core::scan::EventSet;
 use portcullis_core::{
     Context, ContextSnapshot, Decision, Event, EventType, RuleId, Severity, Signals, ToolRisks,
 };
 use portcullis_runtime::{
-    BoxFuture, DeepHost, DeepRequest, DeepRule, DeepRules, GrpcSettings, GuardInbox, InboxLimits,
-    MemoryInbox, RedisSettings, RemoteInbox, SidecarSettings, Worker, WorkerLimits, serve_sidecar,
+    BoxFuture, DeepError, DeepHost, DeepRequest, DeepRule, DeepRules, GrpcSettings, GuardInbox,
+    InboxLimits, MemoryInbox, RedisSettings, RemoteInbox, SidecarSettings, Worker, WorkerLimits,
+    serve_sidecar,
 };
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -40,7 +45,7 @@ impl DeepRule for Rule {
     fn evaluate<'a>(
         &'a self,
         _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
         Box::pin(async {
             if !self.0.is_zero() {
                 tokio::time::sleep(self.0).await;
@@ -107,7 +112,13 @@ async fn ask(inbox: &dyn GuardInbox, n: usize) {
 
 async fn memory() {
     let inbox = MemoryInbox::new(host(Duration::ZERO).rules(), InboxLimits::default());
-    side_by_side("in memory", "nothing", async |n| ask(&inbox, n).await, async || {}).await;
+    side_by_side(
+        "in memory",
+        "nothing",
+        async |n| ask(&inbox, n).await,
+        async || {},
+    )
+    .await;
 }
 
 async fn redis() {
@@ -121,7 +132,10 @@ async fn redis() {
     let connection = client.get_multiplexed_async_connection().await.unwrap();
     let ping = async || {
         let mut connection = connection.clone();
-        let () = redis::cmd("PING").query_async(&mut connection).await.unwrap();
+        let () = redis::cmd("PING")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
     };
     side_by_side("Redis", "PING", async |n| ask(&inbox, n).await, ping).await;
     worker.abort();
@@ -133,7 +147,12 @@ async fn grpc() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let host = host(Duration::ZERO);
     let settings = SidecarSettings::default();
-    let sidecar = tokio::spawn(serve_sidecar(listener, settings, host, std::future::pending()));
+    let sidecar = tokio::spawn(serve_sidecar(
+        listener,
+        settings,
+        host,
+        std::future::pending(),
+    ));
     let inbox = RemoteInbox::over_grpc(&GrpcSettings::new(&url), InboxLimits::default()).unwrap();
     serving(&inbox).await;
     let channel = tonic::transport::Endpoint::from_shared(url).unwrap();
@@ -192,7 +211,10 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         (Self(child), format!("redis://127.0.0.1:{port}"))

@@ -1,5 +1,5 @@
 //! A circuit breaker for each deep rule: one that does not answer is no longer asked, so that a dead
-//! classifier does not cost every event its deadline.
+//! classifier does not cost every event its deadline. It is about events that wait, and about no others.
 //!
 //! Closed: every event asks. After so many failures in a row it is open: nobody asks. Once it has cooled down,
 //! one event probes, and what comes of that closes it or opens it again.
@@ -93,17 +93,6 @@ impl Breakers {
         }
     }
 
-    /// A late answer: it proves that the rule lives if it was a probe that nobody waited for. Otherwise it was too late,
-    /// which has been counted.
-    pub(crate) fn answered_late(&self, id: &RuleId) {
-        if let Some(breaker) = self.find(id) {
-            let mut state = breaker.lock();
-            if state.probing {
-                *state = State::default();
-            }
-        }
-    }
-
     /// How often a circuit has been opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
@@ -184,7 +173,6 @@ mod tests {
         assert_eq!(breakers.opened(), 1);
         // Others that were under way when it opened change nothing.
         breakers.failed(&RULE, slow);
-        breakers.answered_late(&RULE);
         assert!(!breakers.admits(&RULE, slow));
         assert_eq!(breakers.opened(), 1);
         assert!(breakers.admits(&RuleId::from_static("another"), slow));
@@ -221,7 +209,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
             assert!(breakers.admits(&RULE, quick));
         }
-        breakers.answered_late(&RULE);
+        breakers.answered(&RULE);
         assert_eq!(breakers.list(), [(RULE, Circuit::Closed)]);
     }
 

@@ -34,7 +34,28 @@ pub trait DeepRule: Send + Sync + 'static {
     fn evaluate<'a>(
         &'a self,
         input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>>;
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>>;
+}
+
+/// Why a deep rule could not judge.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeepError {
+    /// It, or what it asks, has failed. Dropped where the policy fails open.
+    #[error("{0}")]
+    Failed(String),
+    /// What it asks is too slow, or cannot be reached. That counts as late, or cutting it off would be a way around it.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// It cannot judge this very event, or there is no room for more. That counts as late, and says nothing of the rule:
+    /// it opens no circuit.
+    #[error("{0}")]
+    NotAsked(String),
+}
+
+impl From<RuleError> for DeepError {
+    fn from(error: RuleError) -> Self {
+        Self::Failed(error.0)
+    }
 }
 
 /// `SteeringGuardEvent`: an event on its way to deep rules.
@@ -57,15 +78,16 @@ pub struct DeepRequest {
 impl DeepRequest {
     /// The response when it took too long.
     pub(crate) fn given_up(&self, limit: Duration) -> DeepResponse {
-        let failed = DeepAnswer::Failed(format!("given up after {limit:?}"));
+        self.answered_by(&DeepAnswer::NoAnswer(format!("given up after {limit:?}")))
+    }
+
+    /// The response when one thing is to be said of all rules.
+    pub(crate) fn answered_by(&self, answer: &DeepAnswer) -> DeepResponse {
+        let rules = self.rules.iter();
         DeepResponse {
             correlation_id: self.correlation_id.clone(),
             run_id: self.context.run_id.clone(),
-            answers: self
-                .rules
-                .iter()
-                .map(|id| (id.clone(), failed.clone()))
-                .collect(),
+            answers: rules.map(|id| (id.clone(), answer.clone())).collect(),
         }
     }
 
@@ -110,8 +132,12 @@ pub enum DeepAnswer {
     Clear,
     /// This.
     Decided(Box<Decision>),
-    /// It failed.
+    /// It failed: it has answered, and nothing can be made of that.
     Failed(String),
+    /// It did not answer: what it asks is too slow, or cannot be reached.
+    NoAnswer(String),
+    /// It was not asked: the event is not one that it can judge, or there is no room.
+    NotAsked(String),
     /// It is not here, or has no model.
     Unavailable,
 }
@@ -189,7 +215,9 @@ impl DeepRules {
                 decision.correlation_id = Some(request.correlation_id.clone());
                 DeepAnswer::Decided(Box::new(decision))
             }
-            Ok(Err(error)) => DeepAnswer::Failed(error.to_string()),
+            Ok(Err(DeepError::Failed(why))) => DeepAnswer::Failed(why),
+            Ok(Err(DeepError::NoAnswer(why))) => DeepAnswer::NoAnswer(why),
+            Ok(Err(DeepError::NotAsked(why))) => DeepAnswer::NotAsked(why),
             Err(_) => DeepAnswer::Failed("panicked".to_owned()),
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, join_all, select};
 use portcullis_core::rules::RuleInput;
 use portcullis_core::{
-    Action, BreakerSettings, Decision, ErrorCode, Event, GatewaySettings, OnTimeout, Parts,
-    PauseSpec, Policy, Routing, RuleId, RuleOutcome, Severity, StopSpec,
+    Action, BreakerSettings, Decision, ErrorCode, Event, OnTimeout, Parts, PauseSpec, Policy,
+    Routing, RuleId, RuleOutcome, Severity, StopSpec,
 };
 
 use tracing::Instrument;
@@ -70,14 +70,13 @@ impl Plan {
             }
             return plan;
         }
-        let lost = |id: &RuleId| inbox.is_some_and(|inbox| inbox.lost(id));
         for (id, ready) in &serving {
             if disabled(policy, id) {
                 continue;
             }
             match ready {
                 true => add(&mut plan.ready, id),
-                false if lost(id) => add(&mut plan.lost, id),
+                false if is_lost(policy, inbox, id) => add(&mut plan.lost, id),
                 false => add(&mut plan.missing, id),
             }
         }
@@ -86,9 +85,7 @@ impl Plan {
             if served || !rule.events.contains(&event.event_type) {
                 continue;
             }
-            // A model is for somebody to bring, and may never come. A rule that the pack has whole must run somewhere.
-            let is_whole = inbox.is_some() && rule.settings.external().is_some();
-            if is_whole || lost(&rule.id) {
+            if is_lost(policy, inbox, &rule.id) {
                 add(&mut plan.lost, &rule.id);
             } else {
                 add(&mut plan.missing, &rule.id);
@@ -126,7 +123,9 @@ impl Plan {
     ) {
         let settings = policy.gateway();
         let fail_open = settings.async_fail_open;
-        self.heed(&gateway.breakers, settings.async_breaker);
+        if routing.async_wait_ms > 0.0 {
+            self.heed(&gateway.breakers, settings.async_breaker);
+        }
         for id in &self.missing {
             gathered.cover(id, RuleOutcome::Unavailable, Duration::ZERO);
             self.miss(id, routing, fail_open, gathered);
@@ -174,20 +173,22 @@ impl Plan {
         }));
         for (id, answer, took) in asked.await {
             note(&gateway.breakers, id, &answer, settings.async_breaker);
-            self.take(id, answer, took, routing, fail_open, gathered);
+            gathered.cover(id, outcome_of(&answer), took);
+            let lost = is_lost(policy, Some(inbox), id);
+            self.take(id, answer, lost, routing, fail_open, gathered);
         }
     }
 
+    /// What an answer leads to. `lost`: should the rule not be there, it ought to be.
     fn take(
         &self,
         id: &RuleId,
         answer: Result<Option<DeepAnswer>, AskError>,
-        took: Duration,
+        lost: bool,
         routing: &Routing,
         fail_open: bool,
         gathered: &mut Gathered,
     ) {
-        gathered.cover(id, outcome_of(&answer), took);
         match answer {
             Ok(None) => {}
             Ok(Some(DeepAnswer::Clear)) => gathered.coverage.judged = Parts::ALL,
@@ -198,9 +199,18 @@ impl Plan {
             Ok(Some(DeepAnswer::Failed(error))) => {
                 if !fail_open {
                     gathered.decide(PLACE, failed(id, &error));
+                } else if self.required {
+                    timed_out(routing.on_timeout, &error, gathered);
                 }
             }
-            // Whether it was missing before it was asked or only then makes no difference.
+            Ok(Some(DeepAnswer::NoAnswer(why))) => timed_out(routing.on_timeout, &why, gathered),
+            Ok(Some(DeepAnswer::NotAsked(why))) => {
+                self.not_asked(id, &why, routing, fail_open, gathered);
+            }
+            // Whether it was lost or missing before it was asked or only then makes no difference.
+            Ok(Some(DeepAnswer::Unavailable)) if lost => {
+                self.not_asked(id, LOST, routing, fail_open, gathered);
+            }
             Ok(Some(DeepAnswer::Unavailable)) => self.miss(id, routing, fail_open, gathered),
             Err(AskError::Await(error)) => {
                 timed_out(routing.on_timeout, &error.to_string(), gathered);
@@ -300,11 +310,10 @@ fn note(
 ) {
     match answer {
         Ok(Some(DeepAnswer::Clear | DeepAnswer::Decided(_))) => breakers.answered(id),
-        Ok(Some(DeepAnswer::Failed(_) | DeepAnswer::Unavailable)) | Err(AskError::Await(_)) => {
-            breakers.failed(id, settings);
-        }
+        Ok(Some(DeepAnswer::Failed(_) | DeepAnswer::NoAnswer(_) | DeepAnswer::Unavailable))
+        | Err(AskError::Await(_)) => breakers.failed(id, settings),
         // Nobody waited, or nobody could ask: it costs no event its deadline, and says nothing of the rule.
-        Ok(None) | Err(AskError::Submit(_)) => {}
+        Ok(None | Some(DeepAnswer::NotAsked(_))) | Err(AskError::Submit(_)) => {}
     }
 }
 
@@ -314,9 +323,11 @@ fn outcome_of(answer: &Result<Option<DeepAnswer>, AskError>) -> RuleOutcome {
         Ok(None) => RuleOutcome::Pending,
         Ok(Some(DeepAnswer::Clear)) => RuleOutcome::Clear,
         Ok(Some(DeepAnswer::Decided(_))) => RuleOutcome::Decided,
-        Ok(Some(DeepAnswer::Failed(_))) | Err(AskError::Submit(_)) => RuleOutcome::Failed,
+        Ok(Some(DeepAnswer::Failed(_) | DeepAnswer::NotAsked(_))) | Err(AskError::Submit(_)) => {
+            RuleOutcome::Failed
+        }
         Ok(Some(DeepAnswer::Unavailable)) => RuleOutcome::Unavailable,
-        Err(AskError::Await(_)) => RuleOutcome::TimedOut,
+        Ok(Some(DeepAnswer::NoAnswer(_))) | Err(AskError::Await(_)) => RuleOutcome::TimedOut,
     }
 }
 
@@ -332,23 +343,19 @@ fn answer_of(id: &RuleId, response: DeepResponse) -> DeepAnswer {
 /// changed has passed.
 pub(crate) fn take_late(
     inbox: &dyn GuardInbox,
-    breakers: &Breakers,
     run_id: &str,
-    settings: &GatewaySettings,
+    fail_open: bool,
     gathered: &mut Gathered,
 ) {
-    let fail_open = settings.async_fail_open;
     for response in inbox.drain_responses(run_id) {
         for (id, answer) in response.answers {
-            match answer {
-                DeepAnswer::Clear | DeepAnswer::Decided(_) => breakers.answered_late(&id),
-                DeepAnswer::Failed(_) | DeepAnswer::Unavailable => {
-                    breakers.failed(&id, settings.async_breaker);
-                }
-            }
             let mut decision = match answer {
                 DeepAnswer::Decided(decision) => *decision,
-                DeepAnswer::Failed(error) if !fail_open => failed(&id, &error),
+                DeepAnswer::Failed(why) | DeepAnswer::NoAnswer(why) | DeepAnswer::NotAsked(why)
+                    if !fail_open =>
+                {
+                    failed(&id, &why)
+                }
                 DeepAnswer::Unavailable if !fail_open => failed(&id, UNAVAILABLE),
                 _ => continue,
             };
@@ -366,6 +373,14 @@ pub(crate) fn take_late(
             gathered.decide(PLACE, decision);
         }
     }
+}
+
+/// Whether a rule that is not there ought to be. One that the policy does not name is nobody's loss. Of those that it names, a
+/// model is for somebody to bring, and may never come; but a rule that the pack has whole must run somewhere.
+fn is_lost(policy: &Policy, inbox: Option<&dyn GuardInbox>, id: &RuleId) -> bool {
+    let Some(inbox) = inbox else { return false };
+    let named = policy.deep_rules().iter().find(|rule| rule.id == *id);
+    named.is_some_and(|rule| rule.settings.external().is_some() || inbox.lost(id))
 }
 
 fn add(list: &mut Vec<RuleId>, id: &RuleId) {

@@ -478,7 +478,7 @@ impl Gateway {
         if let Some(inbox) = inbox {
             let run_id = &input.context.run_id;
             let known = gathered.decisions.len();
-            deferred::take_late(inbox, &self.breakers, run_id, policy.gateway(), gathered);
+            deferred::take_late(inbox, run_id, policy.gateway().async_fail_open, gathered);
             for (_, decision) in &gathered.decisions[known..] {
                 self.tell(|telemetry| telemetry.late(&decision.rule_id, decision.action));
             }

@@ -39,7 +39,9 @@ mod vault;
 
 pub use breaker::Circuit;
 pub use cases::{CaseResult, run_case};
-pub use deep::{BoxFuture, DeepAnswer, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules};
+pub use deep::{
+    BoxFuture, DeepAnswer, DeepError, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules,
+};
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, Quarantined, RecentAlerts, RunRecord};
 pub use gateway::{Gateway, GatewayBuilder};
 #[cfg(feature = "grpc")]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::late::Late;
 use super::{AskError, AwaitError, InboxDepth, InboxLimits, SubmitError};
-use crate::deep::{DeepRequest, DeepResponse};
+use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
 
 /// Either a response, or why there will be none.
 type Outcome = Result<DeepResponse, SubmitError>;
@@ -188,12 +188,20 @@ impl Desk {
         true
     }
 
-    /// A request was not taken after all: there will be no response.
-    pub(crate) fn refuse(&self, correlation_id: &str, why: SubmitError) {
-        if let Some(open) = self.lock().open.remove(correlation_id)
-            && let Asker::Waits(sender) = open.asker
-        {
-            let _ = sender.send(Err(why));
+    /// A request was not taken after all: whoever waits is told so, and if nobody does, the run's next event is.
+    pub(crate) fn refuse(&self, correlation_id: &str, why: &SubmitError) {
+        let mut state = self.lock();
+        let Some(open) = state.open.remove(correlation_id) else {
+            return;
+        };
+        let told = match open.asker {
+            Asker::Waits(sender) => sender.send(Err(why.clone())).is_ok(),
+            Asker::Later => false,
+            Asker::Gone => true,
+        };
+        if let (false, Some(request)) = (told, open.request) {
+            let response = request.answered_by(&DeepAnswer::NotAsked(why.to_string()));
+            state.late.push(response, Instant::now(), self.limits);
         }
     }
 

@@ -219,7 +219,7 @@ impl Link {
     }
 
     /// A request was not taken on the far side.
-    pub(crate) fn refused(&self, correlation_id: &str, why: SubmitError) {
+    pub(crate) fn refused(&self, correlation_id: &str, why: &SubmitError) {
         self.shared.desk.refuse(correlation_id, why);
     }
 

@@ -8,10 +8,10 @@ use portcullis_core::rules::RuleError;
 use portcullis_core::{
     Action, BreakerSettings, GatewaySettings, OnTimeout, Policy, RuleId, RuleOutcome,
 };
-use portcullis_runtime::{Circuit, DeepRule, Gateway};
+use portcullis_runtime::{Circuit, DeepError, DeepRule, Gateway};
 use tokio::time::{Instant, sleep};
 
-use crate::deep::routed;
+use crate::deep::{errs, routed};
 use crate::fixtures::{
     Verdict, code, decision, deep, deep_rules, hangs, judge, load, outcomes, patient, policy,
     prompt, unjudged, verdict, wait_ms,
@@ -137,15 +137,10 @@ async fn a_rule_that_keeps_failing_is_left_alone_too() {
     }
 }
 
-/// Nobody waits, so nobody notices but the run's next event.
+/// They cost no event its deadline, and a late STOP is worth having when the rule is back.
 #[tokio::test(start_paused = true)]
-async fn failures_that_nobody_waits_for_count_when_they_are_heard_of() {
-    let (rule, calls) = counting(|call| async move {
-        if call < FAILURES as usize {
-            return Err(RuleError("502".to_owned()));
-        }
-        Ok(None)
-    });
+async fn events_that_do_not_wait_always_ask() {
+    let (rule, calls) = counting(|_| async { Err(RuleError("502".to_owned())) });
     let gateway = Gateway::builder(breaking(patient()))
         .deep_rules(deep_rules([rule]))
         .risk_router(wait_ms(0.0))
@@ -154,13 +149,25 @@ async fn failures_that_nobody_waits_for_count_when_they_are_heard_of() {
         judge(&gateway, &prompt("r", "Hello.")).await;
         sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(calls.load(Ordering::Relaxed), FAILURES as usize);
-    sleep(COOL_DOWN).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 20);
+    assert_eq!(gateway.circuits(), []);
+}
+
+/// Whoever sends what a rule cannot judge must not switch it off for everybody.
+#[tokio::test(start_paused = true)]
+async fn what_is_an_events_own_fault_opens_no_circuit() {
+    let gateway = Gateway::builder(breaking(patient()))
+        .deep_rules(deep_rules([errs(|| {
+            DeepError::NotAsked("too long".to_owned())
+        })]))
+        .risk_router(routed(100.0, OnTimeout::Pause, &[]))
+        .build();
     for _ in 0..20 {
-        judge(&gateway, &prompt("r", "Hello.")).await;
-        sleep(Duration::from_millis(1)).await;
+        let evaluation = judge(&gateway, &prompt("r", "Hello.")).await;
+        assert_eq!(verdict(&evaluation), (Action::Pause, "__timeout__"));
+        assert_eq!(outcomes(&evaluation), [("classifier", RuleOutcome::Failed)]);
     }
-    assert_eq!(calls.load(Ordering::Relaxed), FAILURES as usize + 20);
+    assert_eq!(gateway.circuits(), []);
 }
 
 #[tokio::test(start_paused = true)]

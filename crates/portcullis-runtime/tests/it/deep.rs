@@ -10,13 +10,13 @@ use portcullis_core::{
     Action, DeepRuleSettings, EventType, GatewaySettings, OnTimeout, Parts, Policy, Routing,
     RuleId, RuleOutcome, Severity, ToolRiskTier,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, Gateway, InboxLimits, MemoryInbox};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule, Gateway, InboxLimits, MemoryInbox};
 use serde_json::Map;
 use tokio::time::{Instant, sleep};
 
 use crate::fixtures::{
-    Always, Verdict, call, code, counted, decision, deep, deep_on, deep_rules, hangs, judge, load,
-    outcomes, patient, policy, prompt, unjudged, unready, verdict, wait_ms,
+    Always, DeepVerdict, Verdict, call, code, counted, decision, deep, deep_on, deep_rules, hangs,
+    judge, load, outcomes, patient, policy, prompt, unjudged, unready, verdict, wait_ms,
 };
 
 fn empty_policy() -> Policy {
@@ -38,6 +38,58 @@ pub(crate) fn routed(wait_ms: f64, on_timeout: OnTimeout, required: &[&str]) -> 
         required_async_rules: required.iter().map(|id| RuleId::from(*id)).collect(),
         skip_evaluation: false,
     })
+}
+
+/// Fails so.
+pub(crate) fn errs(how: fn() -> DeepError) -> Arc<dyn DeepRule> {
+    struct Errs(fn() -> DeepError);
+
+    impl DeepRule for Errs {
+        fn info(&self) -> RuleInfo {
+            RuleInfo {
+                id: "classifier".into(),
+                version: "1".into(),
+                events: EventSet::standard(),
+                severity: Severity::High,
+            }
+        }
+
+        fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, DeepVerdict> {
+            Box::pin(async { Err((self.0)()) })
+        }
+    }
+
+    Arc::new(Errs(how))
+}
+
+/// Whoever makes a service slow, or cuts it off, must gain nothing by it.
+#[tokio::test(start_paused = true)]
+async fn what_a_rule_did_not_answer_follows_the_router_and_what_it_failed_at_the_policy() {
+    let failed = || DeepError::Failed("nonsense".to_owned());
+    let silent = || DeepError::NoAnswer("down".to_owned());
+    let unasked = || DeepError::NotAsked("too long".to_owned());
+    let late = (Action::Stop, "__timeout__");
+    let nothing = (Action::Allow, "__default__");
+    let cases: [(fn() -> DeepError, bool, _, RuleOutcome); 6] = [
+        (failed, false, nothing, RuleOutcome::Failed),
+        // Suspicious requests are held to it.
+        (failed, true, late, RuleOutcome::Failed),
+        (silent, false, late, RuleOutcome::TimedOut),
+        (silent, true, late, RuleOutcome::TimedOut),
+        (unasked, false, late, RuleOutcome::Failed),
+        (unasked, true, late, RuleOutcome::Failed),
+    ];
+    for (how, required, expected, outcome) in cases {
+        let required: &[&str] = if required { &["classifier"] } else { &[] };
+        let gateway = Gateway::builder(empty_policy())
+            .deep_rules(deep_rules([errs(how)]))
+            .risk_router(routed(100.0, OnTimeout::Stop, required))
+            .build();
+        let evaluation = judge(&gateway, &prompt("r", "Hello.")).await;
+        assert_eq!(verdict(&evaluation), expected, "{:?}", how());
+        assert_eq!(outcomes(&evaluation), [("classifier", outcome)]);
+        assert_eq!(unjudged(&evaluation), ["classifier"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +264,7 @@ impl DeepRule for LosesItsModel {
         self.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, Verdict> {
+    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, DeepVerdict> {
         Box::pin(async { Ok(None) })
     }
 }
@@ -396,7 +448,7 @@ impl DeepRule for PanicsWhenAsked {
         panic!("cannot say");
     }
 
-    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, Verdict> {
+    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, DeepVerdict> {
         Box::pin(async { Ok(None) })
     }
 }
@@ -409,7 +461,7 @@ impl DeepRule for PanicsWhenCalled {
         PanicsWhenAsked.info()
     }
 
-    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, Verdict> {
+    fn evaluate<'a>(&'a self, _input: RuleInput<'a>) -> BoxFuture<'a, DeepVerdict> {
         panic!("not even started");
     }
 }

@@ -12,11 +12,14 @@ use portcullis_core::{
     PauseSpec, Policy, PolicyBuilder, RetrySpec, RiskRouter, Routing, RuleId, RuleOutcome,
     Severity, StopSpec,
 };
-use portcullis_runtime::{BoxFuture, DeepRule, DeepRules, Gateway};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 use serde_json::{Map, Value};
 
 /// What a rule answers with.
 pub(crate) type Verdict = Result<Option<Decision>, RuleError>;
+
+/// What a deep rule answers with.
+pub(crate) type DeepVerdict = Result<Option<Decision>, DeepError>;
 
 /// A deadline that a busy machine keeps: for tests that are not about deadlines.
 pub(crate) const PATIENT_MS: f64 = 60_000.0;
@@ -127,8 +130,9 @@ where
         self.ready
     }
 
-    fn evaluate<'a>(&'a self, input: RuleInput<'a>) -> BoxFuture<'a, Verdict> {
-        Box::pin((self.judge)(input.event.clone()))
+    fn evaluate<'a>(&'a self, input: RuleInput<'a>) -> BoxFuture<'a, DeepVerdict> {
+        let judged = (self.judge)(input.event.clone());
+        Box::pin(async { judged.await.map_err(DeepError::from) })
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use portcullis_core::rules::{DeepSettings, ExternalRule, RuleError, RuleInfo, RuleInput};
 use portcullis_core::{Decision, DeepRuleEntry, RuleId};
-use portcullis_runtime::{BoxFuture, DeepRule};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -60,15 +60,17 @@ impl ServiceRule {
         }))
     }
 
-    async fn judge(&self, input: RuleInput<'_>) -> Result<Option<Decision>, RuleError> {
+    async fn judge(&self, input: RuleInput<'_>) -> Result<Option<Decision>, DeepError> {
         let Some(rule) = self.settings.external() else {
-            return Err(RuleError("it asks no service".to_owned()));
+            return Err(DeepError::Failed("it asks no service".to_owned()));
         };
-        let Some(question) = rule.question(&input)? else {
+        // What cannot be put into a question is the event's doing, not the service's.
+        let unfit = |error: RuleError| DeepError::NotAsked(error.0);
+        let Some(question) = rule.question(&input).map_err(unfit)? else {
             return Ok(None);
         };
-        let answer = self.service.ask(&question).await.map_err(RuleError)?;
-        rule.judge(&self.info.id, &input, &answer)
+        let answer = self.service.ask(&question).await?;
+        Ok(rule.judge(&self.info.id, &input, &answer)?)
     }
 }
 
@@ -80,7 +82,7 @@ impl DeepRule for ServiceRule {
     fn evaluate<'a>(
         &'a self,
         input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, RuleError>> {
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
         Box::pin(self.judge(input))
     }
 }
@@ -142,23 +144,25 @@ impl Service {
 
     /// The answer's bytes. What went wrong is said without anything of the question, the answer or the
     /// headers.
-    async fn ask(&self, question: &Value) -> Result<Vec<u8>, String> {
+    async fn ask(&self, question: &Value) -> Result<Vec<u8>, DeepError> {
         let deadline = Instant::now() + self.timeout;
         let limit = self.timeout.as_millis();
         // Those who wait are as many as the inbox lets in, and none waits longer than this.
         let Ok(Ok(_place)) = timeout_at(deadline, self.places.acquire()).await else {
             let most = self.max_concurrent;
-            return Err(format!(
+            return Err(DeepError::NotAsked(format!(
                 "{most} requests were under way for {limit} ms: `max_concurrent` is {most}"
-            ));
+            )));
         };
         match timeout_at(deadline, self.post(question)).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("the service did not answer within {limit} ms")),
+            Err(_) => Err(DeepError::NoAnswer(format!(
+                "the service did not answer within {limit} ms"
+            ))),
         }
     }
 
-    async fn post(&self, question: &Value) -> Result<Vec<u8>, String> {
+    async fn post(&self, question: &Value) -> Result<Vec<u8>, DeepError> {
         let sent = self
             .client
             .post(self.url.clone())
@@ -167,15 +171,23 @@ impl Service {
             .header(ACCEPT, JSON)
             .body(question.to_string())
             .send();
-        let response = sent.await.map_err(failed)?;
+        let response = sent
+            .await
+            .map_err(|error| DeepError::NoAnswer(failed(error)))?;
         let status = response.status();
+        let said = format!("the service answered {}", status.as_u16());
+        // It has not judged, and may do so later; a wrong address or key has to be mended first.
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(DeepError::NoAnswer(said));
+        }
         if !status.is_success() {
-            return Err(format!("the service answered {}", status.as_u16()));
+            return Err(DeepError::Failed(said));
         }
         if !is_json(&response) {
-            return Err("the service answered something else than JSON".to_owned());
+            let why = "the service answered something else than JSON";
+            return Err(DeepError::Failed(why.to_owned()));
         }
-        read(response).await
+        read(response).await.map_err(DeepError::Failed)
     }
 }
 
@@ -248,7 +260,9 @@ mod tests {
         let error = service.ask(&json!({})).await.unwrap_err();
         assert_eq!(
             error,
-            "1 requests were under way for 20 ms: `max_concurrent` is 1"
+            DeepError::NotAsked(
+                "1 requests were under way for 20 ms: `max_concurrent` is 1".to_owned()
+            )
         );
     }
 }

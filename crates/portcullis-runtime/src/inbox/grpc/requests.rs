@@ -64,7 +64,7 @@ impl Requests {
             let breaks = before.remove(id).unwrap_or_default() + more;
             if breaks >= BREAKS {
                 let why = format!("the connection broke {BREAKS} times while the sidecar had it");
-                link.refused(id, SubmitError::Unavailable(why));
+                link.refused(id, &SubmitError::Unavailable(why));
                 continue;
             }
             self.breaks.insert(id.clone(), breaks);
@@ -92,7 +92,7 @@ impl Requests {
         request: &DeepRequest,
     ) -> Option<wire::EvaluateRequest> {
         let refused = |why: String| {
-            link.refused(&request.correlation_id, SubmitError::Unavailable(why));
+            link.refused(&request.correlation_id, &SubmitError::Unavailable(why));
         };
         match wire::EvaluateRequest::asking(request, link.evaluation_limit()) {
             Ok(message) => {
@@ -115,7 +115,7 @@ impl Requests {
 pub(super) fn deliver(link: &Link, response: wire::EvaluateResponse) {
     if response.overloaded {
         let why = "too much is under way in the sidecar".to_owned();
-        link.refused(&response.correlation_id, SubmitError::Unavailable(why));
+        link.refused(&response.correlation_id, &SubmitError::Unavailable(why));
     } else {
         link.answered(DeepResponse::from(response));
     }

@@ -94,7 +94,7 @@ fn settle(link: &Link, request: &DeepRequest, outcome: Outcome) -> Result<(), Lo
         }
         Code::ResourceExhausted if by_sidecar => {
             let why = format!("too much is under way in the sidecar: {}", status.message());
-            link.refused(&request.correlation_id, SubmitError::Unavailable(why));
+            link.refused(&request.correlation_id, &SubmitError::Unavailable(why));
         }
         // It is still at the desk, and goes out again over the next connection.
         Code::Unavailable => return Err(Lost::because(&status)),

@@ -256,7 +256,7 @@ impl Near {
                 Ok(fields) => fields,
                 Err(error) => {
                     let why = SubmitError::Unavailable(format!("the event is not JSON: {error}"));
-                    self.refuse(&request.correlation_id, why);
+                    self.refuse(&request.correlation_id, &why);
                     continue;
                 }
             };
@@ -318,15 +318,15 @@ impl Near {
                 }
                 Value::ServerError(error) => {
                     let why = SubmitError::Unavailable(RedisError::from(error).to_string());
-                    self.refuse(id, why);
+                    self.refuse(id, &why);
                 }
-                _ => self.refuse(id, SubmitError::Overloaded(self.max_queued)),
+                _ => self.refuse(id, &SubmitError::Overloaded(self.max_queued)),
             }
         }
         Ok(())
     }
 
-    fn refuse(&mut self, id: &str, why: SubmitError) {
+    fn refuse(&mut self, id: &str, why: &SubmitError) {
         self.open.remove(id);
         self.link.refused(id, why);
     }

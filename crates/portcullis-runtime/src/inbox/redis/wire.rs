@@ -138,6 +138,8 @@ enum AnswerWire<'a> {
     Clear,
     Decided(Cow<'a, Decision>),
     Failed(Cow<'a, str>),
+    NoAnswer(Cow<'a, str>),
+    NotAsked(Cow<'a, str>),
     Unavailable,
 }
 
@@ -167,6 +169,8 @@ pub(super) fn answer_json(answer: &DeepAnswer) -> Vec<u8> {
         DeepAnswer::Clear => AnswerWire::Clear,
         DeepAnswer::Decided(decision) => AnswerWire::Decided(Cow::Borrowed(decision)),
         DeepAnswer::Failed(error) => AnswerWire::Failed(Cow::Borrowed(error)),
+        DeepAnswer::NoAnswer(why) => AnswerWire::NoAnswer(Cow::Borrowed(why)),
+        DeepAnswer::NotAsked(why) => AnswerWire::NotAsked(Cow::Borrowed(why)),
         DeepAnswer::Unavailable => AnswerWire::Unavailable,
     };
     serde_json::to_vec(&wire).unwrap_or_else(|_| br#"{"failed":"its answer is not JSON"}"#.to_vec())
@@ -182,6 +186,8 @@ pub(super) fn read_answer(fields: &Fields) -> Result<Answered, String> {
         Ok(AnswerWire::Clear) => DeepAnswer::Clear,
         Ok(AnswerWire::Decided(decision)) => DeepAnswer::Decided(Box::new(decision.into_owned())),
         Ok(AnswerWire::Failed(error)) => DeepAnswer::Failed(error.into_owned()),
+        Ok(AnswerWire::NoAnswer(why)) => DeepAnswer::NoAnswer(why.into_owned()),
+        Ok(AnswerWire::NotAsked(why)) => DeepAnswer::NotAsked(why.into_owned()),
         Ok(AnswerWire::Unavailable) => DeepAnswer::Unavailable,
         Err(error) => DeepAnswer::Failed(format!("the answer cannot be used: {error}")),
     };
@@ -378,6 +384,8 @@ mod tests {
             Just(DeepAnswer::Clear),
             Just(DeepAnswer::Unavailable),
             any::<String>().prop_map(DeepAnswer::Failed),
+            any::<String>().prop_map(DeepAnswer::NoAnswer),
+            any::<String>().prop_map(DeepAnswer::NotAsked),
             decided.prop_map(|([rule, reason], strikes, found)| {
                 let mut decision = Decision::allow(RuleId::from(rule.as_str()), reason);
                 decision.action = Action::Stop;

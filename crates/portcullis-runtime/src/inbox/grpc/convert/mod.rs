@@ -172,6 +172,8 @@ impl From<DeepAnswer> for wire::answer::Said {
         match answer {
             DeepAnswer::Clear => Self::Clear(wire::Clear {}),
             DeepAnswer::Failed(why) => Self::Failed(why),
+            DeepAnswer::NoAnswer(why) => Self::NoAnswer(why),
+            DeepAnswer::NotAsked(why) => Self::NotAsked(why),
             DeepAnswer::Unavailable => Self::Unavailable(wire::Unavailable {}),
             DeepAnswer::Decided(decision) => match wire::Decision::try_from(&*decision) {
                 Ok(decision) => Self::Decided(Box::new(decision)),
@@ -190,6 +192,8 @@ fn read_answer(
         None => return Err(Unreadable::new("answer.said", "is missing")),
         Some(wire::answer::Said::Clear(_)) => DeepAnswer::Clear,
         Some(wire::answer::Said::Failed(why)) => DeepAnswer::Failed(why),
+        Some(wire::answer::Said::NoAnswer(why)) => DeepAnswer::NoAnswer(why),
+        Some(wire::answer::Said::NotAsked(why)) => DeepAnswer::NotAsked(why),
         Some(wire::answer::Said::Unavailable(_)) => DeepAnswer::Unavailable,
         Some(wire::answer::Said::Decided(decision)) => {
             let mut decision = Decision::try_from(*decision)?;

@@ -174,6 +174,8 @@ fn answers() -> impl Strategy<Value = DeepAnswer> {
         Just(DeepAnswer::Clear),
         Just(DeepAnswer::Unavailable),
         ".*".prop_map(DeepAnswer::Failed),
+        ".*".prop_map(DeepAnswer::NoAnswer),
+        ".*".prop_map(DeepAnswer::NotAsked),
         decisions().prop_map(|decision| DeepAnswer::Decided(Box::new(decision))),
     ]
 }
