@@ -15,8 +15,8 @@ use serde_json::Map;
 use tokio::time::{Instant, sleep};
 
 use crate::fixtures::{
-    Always, DeepVerdict, Verdict, call, code, counted, decision, deep, deep_on, deep_rules, hangs,
-    judge, load, outcomes, patient, policy, prompt, unjudged, unready, verdict, wait_ms,
+    Always, DeepVerdict, call, code, counted, decision, deep, deep_on, deep_rules, hangs, judge,
+    load, outcomes, patient, policy, prompt, unjudged, unready, verdict, wait_ms,
 };
 
 fn empty_policy() -> Policy {

@@ -325,7 +325,7 @@ async fn an_evaluation_that_takes_too_long_is_given_up(make: &impl Backend) {
     for id in ["one", "two"] {
         inbox.submit(request("r", id, 0)).await.unwrap();
         let response = inbox.await_response(id, PATIENCE).await.unwrap();
-        let [(rule, DeepAnswer::Failed(error))] = response.answers.as_slice() else {
+        let [(rule, DeepAnswer::NoAnswer(error))] = response.answers.as_slice() else {
             panic!("{response:?}");
         };
         assert_eq!(rule.as_str(), "echo");
@@ -355,6 +355,8 @@ async fn every_rule_that_was_asked_has_an_answer(make: &impl Backend) {
                 DeepAnswer::Clear => "clear",
                 DeepAnswer::Decided(_) => "decided",
                 DeepAnswer::Failed(_) => "failed",
+                DeepAnswer::NoAnswer(_) => "no answer",
+                DeepAnswer::NotAsked(_) => "not asked",
                 DeepAnswer::Unavailable => "unavailable",
             };
             (id.as_str(), kind)
