@@ -395,10 +395,20 @@ async fn flood(inbox: &dyn GuardInbox, submissions: usize) {
     sleep(Duration::from_secs(1)).await;
 }
 
+/// A hundred thousand, or as many as `scripts/soak-inbox` says.
 async fn nothing_piles_up_when_nobody_waits(make: &impl Backend) {
-    const SUBMISSIONS: usize = 100_000;
+    let submissions = std::env::var("PORTCULLIS_INBOX_EVENTS").map_or(100_000, |events| {
+        events.parse().expect("a number of events")
+    });
     let inbox = make(echo(), FLOODED).await;
-    flood(&*inbox, SUBMISSIONS).await;
+    flood(&*inbox, submissions / 10).await;
+    let before = resident();
+    flood(&*inbox, submissions).await;
+    let grown = resident().saturating_sub(before);
+    assert!(
+        grown < 32 << 10,
+        "{grown} KiB more after {submissions} events"
+    );
     let mut kept = HashMap::new();
     for run in 0..500 {
         let run = format!("run-{run}");
@@ -412,6 +422,18 @@ async fn nothing_piles_up_when_nobody_waits(make: &impl Backend) {
     inbox.submit(request("r", "after", 0)).await.unwrap();
     let after = inbox.await_response("after", PATIENCE).await.unwrap();
     assert_echo(&after, "r", "after");
+}
+
+/// The memory of this process, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// The loser of a hedged question, say.

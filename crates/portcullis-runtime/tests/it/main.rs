@@ -15,6 +15,8 @@ mod fence;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
+mod gates;
+#[cfg(test)]
 mod gateway;
 #[cfg(test)]
 mod grpc;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::docs::blocks;
 use crate::fixtures::{Files, portcullis, run};
 use crate::serve::collector;
 use crate::served::{CONFIG, Connection, Served, serve};
@@ -225,6 +226,57 @@ fn the_verdict_is_the_same_wherever_the_rule_runs() {
         let (status, log) = server.terminate();
         assert_eq!(status.code(), Some(0), "{log}");
     }
+}
+
+/// docs/deep.md, line by line, but for its ports.
+#[test]
+fn the_five_minutes_of_the_guide_are_as_told() {
+    let page = blocks("docs/deep.md", "sh");
+    let file = |name: &str| {
+        let start = format!("cat > {name} <<'EOF'\n");
+        let (_, rest) = page[0].split_once(&start).unwrap();
+        rest.split_once("\nEOF\n").unwrap().0.to_owned()
+    };
+    let port = free_port().to_string();
+    let files = Files::new();
+    let script = files.write(
+        "classifier.py",
+        &file("classifier.py").replace("9000", &port),
+    );
+    let pack = files.write("pack.yaml", &file("pack.yaml").replace("9000", &port));
+    let python = std::env::var("PORTCULLIS_PYTHON").expect("PORTCULLIS_PYTHON is not set");
+    let mut classifier = Process(Command::new(python).arg(script).spawn().unwrap());
+    let started = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_err() {
+        assert!(
+            started.elapsed() < PATIENCE,
+            "the classifier does not listen"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (server, _) = gate(&files, "", &pack);
+    let (_, body) = page[1].split_once("-d '").unwrap();
+    let body = body.trim_end().trim_end_matches('\'');
+    let mut connection = server.connect();
+    let mut ask = || {
+        let answer = connection.post_with("/v1/guard/evaluate", body, "");
+        answer.unwrap()
+    };
+    // A busy machine may take longer than the 200 ms that the tool is worth.
+    let answer = (0..50)
+        .map(|_| ask())
+        .find(|answer| verdict(answer) == GUILTY);
+    assert!(answer.is_some(), "{}", ask());
+    classifier.kill();
+    let answers: Vec<Value> = (0..7).map(|_| ask()).collect();
+    for answer in &answers {
+        assert_eq!(verdict(answer), FALLBACK, "{answer}");
+        assert_eq!(answer["coverage"]["unjudged"], json!(["fraud"]));
+    }
+    assert_eq!(
+        answers[6]["coverage"]["rules"][0]["outcome"],
+        "circuit_open"
+    );
 }
 
 /// Asks from four connections at once until told to stop, and counts what came back.

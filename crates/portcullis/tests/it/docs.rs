@@ -3,7 +3,7 @@
 use crate::fixtures::{Files, root, run};
 
 /// The fenced blocks of a language in a Markdown file.
-fn blocks(file: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks(file: &str, language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join(file)).unwrap();
     text.split("\n```")
         .filter_map(|part| part.strip_prefix(&format!("{language}\n")))
@@ -77,7 +77,7 @@ fn the_echo_lines_of_the_documentation_are_steps() {
 #[test]
 fn the_servers_configurations_load_and_their_keys_are_explained() {
     let variable = |name: &str| {
-        let known = name.starts_with("CSTP_TOKEN_");
+        let known = name.starts_with("CSTP_TOKEN_") || name == "REDIS_PASSWORD";
         known.then(|| format!("a-token-for-{name}"))
     };
     let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
@@ -110,6 +110,15 @@ fn the_servers_configurations_load_and_their_keys_are_explained() {
         if block.starts_with("alerts:") || block.starts_with("auth:") {
             load("docs/alerts.md", &block);
         }
+    }
+    let deep = blocks("docs/deep.md", "yaml");
+    let deep: Vec<_> = deep
+        .iter()
+        .filter(|block| block.contains("deep:"))
+        .collect();
+    assert_eq!(deep.len(), 3);
+    for block in deep {
+        load("docs/deep.md", block);
     }
     let guardrails = root().join("examples/guardrails");
     let guardrails = guardrails.to_str().unwrap();
