@@ -106,10 +106,17 @@ struct Gathering {
     answers: Vec<(RuleId, Option<DeepAnswer>)>,
 }
 
+/// A request on its way into the stream of one of its rules.
+struct Sent {
+    correlation_id: String,
+    /// It was sent before, over a connection that is lost.
+    again: bool,
+}
+
 /// Something that was under way at the Redis.
 enum Done {
-    /// Requests, by correlation id, and what came of each.
-    Sent(Vec<String>, RedisResult<Vec<Value>>),
+    /// Requests, and what came of each.
+    Sent(Vec<Sent>, RedisResult<Vec<Value>>),
     /// The list of workers.
     Roster(RedisResult<Value>),
 }
@@ -162,7 +169,7 @@ impl Near {
                     under_way.extend(self.send(&requests, false, &redis.commands));
                 }
                 Some(done) = under_way.next() => match done {
-                    Done::Sent(ids, outcome) => self.sent(&ids, outcome?)?,
+                    Done::Sent(sent, outcome) => self.sent(&sent, outcome?)?,
                     Done::Roster(roster) => self.hear(roster?)?,
                 },
                 () = &mut next_read, if reading.is_none() => {
@@ -248,8 +255,9 @@ impl Near {
         commands: &MultiplexedConnection,
     ) -> Option<BoxFuture<'static, Done>> {
         let mut pipeline = Pipeline::with_capacity(requests.len());
-        let mut ids = Vec::with_capacity(requests.len());
+        let mut sent = Vec::with_capacity(requests.len());
         for request in requests {
+            let sent_before = self.open.contains_key(&request.correlation_id);
             let rules = self.gather(request, again);
             let ttl = self.link.evaluation_limit();
             let fields = match wire::request_fields(request, &self.gateway, ttl) {
@@ -268,27 +276,37 @@ impl Near {
                 for (name, value) in &fields {
                     submit.arg(name).arg(value);
                 }
-                ids.push(request.correlation_id.clone());
+                sent.push(Sent {
+                    correlation_id: request.correlation_id.clone(),
+                    again: sent_before,
+                });
             }
         }
-        if ids.is_empty() {
+        if sent.is_empty() {
             return None;
         }
         let mut commands = commands.clone();
         Some(Box::pin(async move {
-            let count = ids.len();
+            let count = sent.len();
             let outcome = commands.send_packed_commands(&pipeline, 0, count).await;
-            Done::Sent(ids, outcome)
+            Done::Sent(sent, outcome)
         }))
     }
 
-    /// Opens a request and says which rules are to be asked, each once.
+    /// Opens a request and says which rules are to be asked, each once. What an earlier connection brought is kept.
     fn gather(&mut self, request: &DeepRequest, again: bool) -> Vec<RuleId> {
+        let before = self.open.remove(&request.correlation_id);
+        let said = |id: &RuleId| {
+            let mut answers = before.as_ref()?.answers.iter();
+            answers.find_map(|(rule, answer)| answer.clone().filter(|_| rule == id))
+        };
         let mut ask: Vec<RuleId> = Vec::new();
         let mut answers = Vec::with_capacity(request.rules.len());
         for id in &request.rules {
             let served = self.known.iter().find(|known| known.id == *id);
-            let answer = if served.is_some_and(|rule| rule.ready || again) {
+            let answer = if let Some(answer) = said(id) {
+                Some(answer)
+            } else if served.is_some_and(|rule| rule.ready || again) {
                 if !ask.contains(id) {
                     ask.push(id.clone());
                 }
@@ -299,7 +317,7 @@ impl Near {
             answers.push((id.clone(), answer));
         }
         let gathering = Gathering {
-            since: Instant::now(),
+            since: before.map_or_else(Instant::now, |before| before.since),
             run_id: request.context.run_id.clone(),
             answers,
         };
@@ -309,12 +327,18 @@ impl Near {
     }
 
     /// What came of the requests that were sent.
-    fn sent(&mut self, ids: &[String], outcomes: Vec<Value>) -> RedisResult<()> {
-        for (id, outcome) in ids.iter().zip(outcomes) {
+    fn sent(&mut self, sent: &[Sent], outcomes: Vec<Value>) -> RedisResult<()> {
+        for (sent, outcome) in sent.iter().zip(outcomes) {
+            let id = &sent.correlation_id;
             match outcome {
                 Value::Int(1) => {}
                 Value::ServerError(error) if is_passing(&error) => {
                     return Err(RedisError::from(error));
+                }
+                // What was sent first may be there all the same, and its answer counts. If it is not, the request is given
+                // up in time.
+                _ if sent.again => {
+                    tracing::debug!(inbox = "redis", id, "a request is not taken twice");
                 }
                 Value::ServerError(error) => {
                     let why = SubmitError::Unavailable(RedisError::from(error).to_string());

@@ -137,6 +137,30 @@ async fn requests_survive_a_redis_that_is_emptied() {
     }
 }
 
+/// What is sent again finds the queue full, of itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_does_not_close_what_is_in_it_when_the_connection_breaks() {
+    let server = Server::start();
+    let mut settings = server.settings("full-of-itself");
+    settings.max_queued = 1;
+    let hand = hire(&settings, echo());
+    let inbox = inbox(&settings);
+    until_ready(&inbox, "echo").await;
+    let mut connection = server.connection().await;
+    let breaking = async {
+        sleep(Duration::from_millis(300)).await;
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("normal");
+        kill.exec_async(&mut connection).await.unwrap();
+        until("it is noticed", async || inbox.trouble().is_some()).await;
+        until_ready(&inbox, "echo").await;
+    };
+    let asking = inbox.ask(request("r", "kept", 2_000), PATIENCE);
+    let (answered, ()) = tokio::join!(asking, breaking);
+    assert_echo(&answered.unwrap(), "r", "kept");
+    assert_eq!(hand.counts.evaluated(), 1, "it was in the queue once");
+}
+
 /// Everybody gets one outcome, in time, and afterwards all is as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_a_redis_that_dies_twice_costs_no_hang_and_no_second_answer() {
