@@ -238,6 +238,44 @@ async fn a_worker_does_no_more_at_once_than_it_has_room_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_hangs_does_not_keep_a_worker_from_its_other_rules() {
+    const OTHERS: [&str; 4] = ["b", "c", "d", "e"];
+    let server = Server::start();
+    let settings = server.settings("hangs");
+    let (rule, asked) = swallows("a");
+    let (now, most) = (Arc::default(), Arc::default());
+    let mut rules = deep_rules(OTHERS.map(|id| busy(id, &now, &most)));
+    rules.register(rule);
+    let limits = WorkerLimits {
+        concurrency: 2,
+        ..QUICK
+    };
+    let _hand = hire_with(&settings, rules, limits);
+    let inbox = inbox(&settings);
+    until_ready(&inbox, "a").await;
+    let asking = |id: &str, rule: &str| {
+        let mut request = request("r", id, 0);
+        request.rules = vec![RuleId::from(rule)];
+        request
+    };
+    inbox.submit(asking("hangs", "a")).await.unwrap();
+    asked.notified().await;
+    for round in 0..3 {
+        let asking =
+            OTHERS.map(|rule| inbox.ask(asking(&format!("{round}{rule}"), rule), PATIENCE));
+        for answered in join_all(asking).await {
+            let [(_, said)] = &answered.unwrap().answers[..] else {
+                panic!("one rule, one answer");
+            };
+            assert_eq!(*said, DeepAnswer::Clear);
+        }
+        // So that the next round finds it waiting.
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 1, "there is room for one more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_in_the_redis() {
     let server = Server::start();
     let settings = server.settings("tidy");

@@ -71,6 +71,29 @@ end",
     )
 });
 
+/// Takes at most one request of each stream, and no more than there is room for; if there is none, says from where on to
+/// wait for one. `KEYS`: streams, those whose turn it is first. `ARGV`: the group, the worker, how many there is room for.
+static PICK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "local picked = {}
+for _, stream in ipairs(KEYS) do
+  if #picked >= tonumber(ARGV[3]) then break end
+  local read = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', '1', 'STREAMS', stream, '>')
+  if read then picked[#picked + 1] = read[1] end
+end
+local last = {}
+for i, stream in ipairs(#picked == 0 and KEYS or {}) do
+  last[i] = '0-0'
+  for _, fields in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local group = {}
+    for j = 1, #fields, 2 do group[fields[j]] = fields[j + 1] end
+    if group.name == ARGV[1] then last[i] = group['last-delivered-id'] end
+  end
+end
+return {picked, last}",
+    )
+});
+
 /// A worker with a connection.
 pub(super) struct Session<'w> {
     worker: &'w Worker,
@@ -80,6 +103,8 @@ pub(super) struct Session<'w> {
     bench: &'w mut Bench,
     /// The rules that it reads for: those that are ready.
     reads_for: Vec<RuleId>,
+    /// Which of them is first when there is not room for one request of each.
+    turn: usize,
     /// What it last said that it serves.
     announced: Vec<u8>,
     tidied: Instant,
@@ -115,6 +140,7 @@ impl<'w> Session<'w> {
             redis,
             bench,
             reads_for: Vec::new(),
+            turn: 0,
             announced: Vec::new(),
             tidied: Instant::now(),
             under_way: FuturesUnordered::new(),
@@ -147,7 +173,8 @@ impl<'w> Session<'w> {
             if stop.is_some_and(|by| finished || Instant::now() >= by) {
                 return self.leave().await;
             }
-            let can_read = reading.is_none() && stop.is_none() && self.can_read();
+            let has_room = self.bench.room() > 0 && !self.reads_for.is_empty();
+            let can_read = reading.is_none() && stop.is_none() && has_room;
             tokio::select! {
                 biased;
                 () = &mut *shutdown, if stop.is_none() => {
@@ -199,18 +226,14 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// Whether there is room for what a read may bring.
-    fn can_read(&self) -> bool {
-        let streams = self.reads_for.len();
-        // One of each stream at least. Where that is more than there is room for at all, the rest waits its turn.
-        let enough = streams.min(self.worker.limits.concurrency);
-        streams > 0 && self.bench.room() >= enough
-    }
-
-    /// Waits for the next requests.
-    fn read(&self) -> BoxFuture<'static, RedisResult<Value>> {
+    /// Waits for the next requests, as many as there is room for.
+    fn read(&mut self) -> BoxFuture<'static, RedisResult<Value>> {
         let streams = self.reads_for.len();
         let room = self.bench.room();
+        // A read brings one request of each stream at least.
+        if room < streams {
+            return self.pick(room);
+        }
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(GROUP).arg(&self.worker.id);
         read.arg("COUNT").arg((room / streams.max(1)).max(1));
@@ -223,6 +246,33 @@ impl<'w> Session<'w> {
         }
         let mut reads = self.redis.reads.clone();
         Box::pin(async move { read.query_async(&mut reads).await })
+    }
+
+    /// Takes requests of some streams, or waits until there is one to be taken.
+    fn pick(&mut self, room: usize) -> BoxFuture<'static, RedisResult<Value>> {
+        let rules = self.reads_for.len().max(1);
+        self.turn = (self.turn + 1) % rules;
+        let in_turn = self.reads_for.iter().cycle().skip(self.turn).take(rules);
+        let streams: Vec<String> = in_turn
+            .map(|rule| self.keys.requests(rule.as_str()))
+            .collect();
+        let mut pick = PICK.prepare_invoke();
+        for stream in &streams {
+            pick.key(stream);
+        }
+        pick.arg(GROUP).arg(&self.worker.id).arg(room);
+        let mut reads = self.redis.reads.clone();
+        Box::pin(async move {
+            let (picked, last): (Value, Vec<String>) = pick.invoke_async(&mut reads).await?;
+            if last.is_empty() {
+                return Ok(picked);
+            }
+            let mut wait = redis::cmd("XREAD");
+            wait.arg("COUNT").arg(1).arg("BLOCK").arg(millis(BLOCK));
+            wait.arg("STREAMS").arg(&streams).arg(&last);
+            wait.exec_async(&mut reads).await?;
+            Ok(Value::Nil)
+        })
     }
 
     fn take(&mut self, read: Value) {
