@@ -1,5 +1,6 @@
 //! Deep rules behind a real Redis: what the suite asks of every inbox, and what only a Redis can do to one.
 
+mod acl;
 mod faults;
 mod latency;
 mod pool;
