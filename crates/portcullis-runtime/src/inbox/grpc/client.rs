@@ -135,15 +135,26 @@ pub(super) type Client = GuardSidecarClient<InterceptedService<Channel, ShowToke
 /// Why a connection is of no more use.
 pub(super) struct Lost {
     why: String,
-    /// It broke, and was not ended by the sidecar.
-    broken: bool,
+    /// Whether what was under way may be to blame.
+    blame: Blame,
+}
+
+/// Whether what the sidecar had may be what ended the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    /// It was ended in good order, or never began.
+    No,
+    /// The sidecar takes nothing more: no, if it is shutting down.
+    UnlessDraining,
+    /// It broke, or the sidecar failed.
+    Yes,
 }
 
 impl Lost {
     pub(super) fn new(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            broken: false,
+            blame: Blame::No,
         }
     }
 
@@ -166,9 +177,26 @@ impl Lost {
             } else {
                 format!("{said}: {detail}")
             },
-            broken: cause.is_some(),
+            blame: match cause {
+                Some(cause) if says_goodbye(cause) => Blame::No,
+                None if status.code() == Code::Unavailable => Blame::UnlessDraining,
+                _ => Blame::Yes,
+            },
         }
     }
+
+    /// Only one request can be to blame, and that is known already.
+    pub(super) fn blameless(self) -> Self {
+        Self {
+            blame: Blame::No,
+            ..self
+        }
+    }
+}
+
+/// Whether the other side ended the connection in good order, with HTTP/2's GOAWAY. The error does not say so but in its text.
+fn says_goodbye(cause: &(dyn std::error::Error + 'static)) -> bool {
+    with_causes(cause).contains("connection error received: not a result of an error")
 }
 
 /// Keeps up a connection.
@@ -210,7 +238,12 @@ impl Caller {
                 unary::run(&client, calls, link, requests, &mut observer).await
             }
         };
-        if lost.broken {
+        let blamed = match lost.blame {
+            Blame::Yes => true,
+            Blame::UnlessDraining => observer.sees_any_ready(),
+            Blame::No => false,
+        };
+        if blamed {
             requests.broke();
         }
         lost

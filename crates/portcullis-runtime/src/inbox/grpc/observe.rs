@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -76,6 +76,11 @@ impl Observer {
         }
     }
 
+    /// Whether any rule was ready when last seen. None is in a sidecar that shuts down.
+    pub(super) fn sees_any_ready(&self) -> bool {
+        self.seen.borrow().served().iter().any(|rule| rule.ready)
+    }
+
     /// Waits until something else is to be seen.
     pub(super) async fn changed(&mut self) -> Result<Sight, Lost> {
         tokio::select! {
@@ -95,7 +100,7 @@ async fn observe(
 ) -> Lost {
     tokio::select! {
         lost = describe(client, &seen) => lost,
-        // A sidecar need not know about health, and one that shuts down stops talking about it.
+        // A sidecar need not know about health.
         lost = async {
             follow(health, &seen).await;
             std::future::pending().await
@@ -127,15 +132,24 @@ async fn describe(mut client: Client, seen: &watch::Sender<Sight>) -> Lost {
     }
 }
 
-/// For as long as it talks about its health.
+/// Listens to what it says about its health, unless it knows nothing of that.
 async fn follow(mut health: HealthClient<Channel>, seen: &watch::Sender<Sight>) {
-    let of_all = HealthCheckRequest::default();
-    let Ok(watched) = health.watch(of_all).await else {
-        return;
-    };
-    let mut watched = watched.into_inner();
-    while let Ok(Some(health)) = watched.message().await {
-        let serving = health.status() == ServingStatus::Serving;
+    let says = |serving: bool| {
         seen.send_if_modified(|sight| std::mem::replace(&mut sight.serving, serving) != serving);
+    };
+    loop {
+        match health.watch(HealthCheckRequest::default()).await {
+            Ok(watched) => {
+                let mut watched = watched.into_inner();
+                while let Ok(Some(health)) = watched.message().await {
+                    says(health.status() == ServingStatus::Serving);
+                }
+            }
+            Err(status) if status.code() == Code::Unimplemented => return,
+            Err(_) => {}
+        }
+        // What it said last is no longer to be trusted once the rules have been asked for anew: they say whether they are ready.
+        sleep(EVERY * 2).await;
+        says(true);
     }
 }

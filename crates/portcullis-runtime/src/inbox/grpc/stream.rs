@@ -9,7 +9,7 @@ use tonic::{Code, Response, Status};
 
 use super::client::{Client, GIVE_UP_EVERY, Lost};
 use super::observe::Observer;
-use super::requests::{Requests, deliver};
+use super::requests::Requests;
 use super::wire;
 use crate::deep::DeepRequest;
 use crate::inbox::remote::Link;
@@ -46,7 +46,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             response = incoming.next() => match response {
-                Some(Ok(response)) => deliver(link, response),
+                Some(Ok(response)) => requests.deliver(link, response),
                 Some(Err(status)) => return ended(&status),
                 None => return Ended::Lost(Lost::new("the sidecar has closed the stream")),
             },

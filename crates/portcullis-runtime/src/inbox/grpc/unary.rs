@@ -9,7 +9,7 @@ use tonic::{Code, Request, Status};
 
 use super::client::{Client, GIVE_UP_EVERY, Lost};
 use super::observe::Observer;
-use super::requests::{Requests, deliver};
+use super::requests::Requests;
 use super::{timed_out, wire};
 use crate::deep::{DeepAnswer, DeepRequest, DeepResponse};
 use crate::inbox::SubmitError;
@@ -28,7 +28,8 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             Some((request, response)) = calls.next(), if !calls.is_empty() => {
-                if let Err(lost) = settle(link, &request, response) {
+                let draining = !observer.sees_any_ready();
+                if let Err(lost) = settle(link, requests, &request, response, draining) {
                     return lost;
                 }
             }
@@ -71,12 +72,19 @@ async fn call(
     (asked, outcome)
 }
 
-fn settle(link: &Link, request: &DeepRequest, outcome: Outcome) -> Result<(), Lost> {
+fn settle(
+    link: &Link,
+    requests: &mut Requests,
+    request: &DeepRequest,
+    outcome: Outcome,
+    draining: bool,
+) -> Result<(), Lost> {
+    requests.came_back(&request.correlation_id);
     let status = match outcome {
         Ok(response) => {
             // A call has its own response, whatever that calls itself.
             let correlation_id = request.correlation_id.clone();
-            deliver(
+            requests.deliver(
                 link,
                 wire::EvaluateResponse {
                     correlation_id,
@@ -97,8 +105,13 @@ fn settle(link: &Link, request: &DeepRequest, outcome: Outcome) -> Result<(), Lo
             link.refused(&request.correlation_id, &SubmitError::Unavailable(why));
         }
         // It is still at the desk, and goes out again over the next connection.
-        Code::Unavailable => return Err(Lost::because(&status)),
         _ if !by_sidecar => return Err(Lost::because(&status)),
+        Code::Unavailable => {
+            if !draining {
+                requests.broke_under(&request.correlation_id);
+            }
+            return Err(Lost::because(&status).blameless());
+        }
         code => {
             let why = format!("the sidecar failed ({code}): {}", status.message());
             link.answered(failed(request, &why));

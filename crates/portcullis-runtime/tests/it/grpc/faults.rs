@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use portcullis_core::{Action, EventType, OnTimeout, Routing, RuleOutcome};
 use portcullis_runtime::{
-    AskError, AwaitError, DeepRequest, Gateway, GuardInbox, RemoteInbox, SidecarSettings,
-    SubmitError,
+    AskError, AwaitError, DeepAnswer, DeepRequest, Gateway, GuardInbox, RemoteInbox,
+    SidecarSettings, SubmitError,
 };
 use tokio::time::{Instant, sleep};
 
@@ -210,6 +210,36 @@ async fn ask_on(inbox: Arc<RemoteInbox>, asker: usize, over: Arc<AtomicBool>) ->
         assert!(took < WAIT + SLACK, "{took:?}");
     }
     asked
+}
+
+/// Whether the stream ends or the call is refused: only the request that does it is given up, and the others are answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_the_sidecar_fails_on_is_refused_and_no_other() {
+    for how in [&[][..], &["--unary"]] {
+        let sidecar = PythonSidecar::faulty(how);
+        let inbox = connected(&sidecar.url()).await;
+        let asked = (0..6).map(|n| inbox.ask(asking(&n.to_string(), "wait 300 ms"), PATIENCE));
+        let poison = inbox.ask(asking("poison", "poison"), PATIENCE);
+        let (others, poison) = tokio::join!(join_all(asked), poison);
+        for answered in others {
+            let answers = answered.unwrap().answers;
+            assert_eq!(answers, [("hf-jailbreak".into(), DeepAnswer::Clear)]);
+        }
+        let Err(AskError::Submit(SubmitError::Unavailable(why))) = poison else {
+            panic!("{how:?}: {poison:?}");
+        };
+        assert!(why.contains("broke 3 times"), "{how:?}: {why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sidecar_whose_health_stops_talking_is_not_out_of_order_for_ever() {
+    let sidecar = PythonSidecar::faulty(&[]);
+    let inbox = connected(&sidecar.url()).await;
+    let ready = |ready| inbox.serving(&EventType::LlmBefore) == [("hf-jailbreak".into(), ready)];
+    until("that it does not serve", || ready(false)).await;
+    until("that it does", || ready(true)).await;
+    assert_eq!(inbox.trouble(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,15 +22,35 @@ impl PythonSidecar {
     }
 
     pub(crate) fn on(port: u16, more: &[&str]) -> Self {
+        let port = port.to_string();
+        let judged = [
+            "--pipeline",
+            "pipeline:classify",
+            "--workers",
+            "8",
+            "--port",
+            &port,
+        ];
+        Self::run(
+            "../../examples/sidecar/sidecar.py",
+            &[&judged, more].concat(),
+        )
+    }
+
+    /// `faulty.py`.
+    pub(crate) fn faulty(more: &[&str]) -> Self {
+        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        Self::run("tests/it/grpc/faulty.py", &[&[protos], more].concat())
+    }
+
+    fn run(script: &str, arguments: &[&str]) -> Self {
         let python = std::env::var("PORTCULLIS_PYTHON").expect(
             "PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it",
         );
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut child = Command::new(python)
-            .arg(here.join("../../examples/sidecar/sidecar.py"))
-            .args(["--pipeline", "pipeline:classify", "--workers", "8"])
-            .args(["--port", &port.to_string()])
-            .args(more)
+            .arg(here.join(script))
+            .args(arguments)
             .env("PYTHONPATH", here.join("tests/it/grpc"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdout(Stdio::piped())
