@@ -11,15 +11,22 @@ import concurrent.futures
 import hmac
 import importlib
 import json
+import logging
 import pathlib
 import signal
 import sys
+import time
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROTOS = HERE.parent.parent / "crates" / "portcullis-runtime" / "proto"
+
+# Models read 512 tokens. A window has fewer, so that what --augment puts before it has room.
+MODEL_TOKENS = 512
+WINDOW_TOKENS = 448
+OVERLAP_TOKENS = 64
 
 
 def arguments():
@@ -32,6 +39,8 @@ def arguments():
     parser.add_argument("--threshold", type=float, default=0.85, help="from which score on")
     parser.add_argument("--events", default="llm_before", help="what it judges, separated by commas; * for everything")
     parser.add_argument("--min-chars", type=int, default=10, help="shorter texts are not judged")
+    parser.add_argument("--window-chars", type=int, default=1000, help="how much text --pipeline is given at a time")
+    parser.add_argument("--max-windows", type=int, default=64, help="an event with more text than that is not judged")
     parser.add_argument("--augment", action="store_true", help="put what is known of the run before the text")
     parser.add_argument("--device", type=int, default=-1, help="-1 for the CPU, otherwise the number of the GPU")
     parser.add_argument("--workers", type=int, default=2, help="texts judged at once")
@@ -49,6 +58,8 @@ def arguments():
     options = parser.parse_args()
     if (options.tls_cert is None) != (options.tls_key is None):
         parser.error("--tls-cert and --tls-key belong together")
+    if options.window_chars < 10 or options.max_windows < 1:
+        parser.error("--window-chars is 10 at least, and --max-windows 1")
     return options
 
 
@@ -58,6 +69,14 @@ sys.path.insert(0, str(OPTIONS.protos))
 wire, services = grpc.protos_and_services("portcullis/deep/v1/deep.proto")
 
 
+class Unusable(Exception):
+    """The rule cannot be run like this, and why."""
+
+
+class NotAsked(Exception):
+    """The event is not one that the rule can judge."""
+
+
 class Rule:
     """RFC-001 section 8.1: text in, a decision or nothing out."""
 
@@ -65,27 +84,53 @@ class Rule:
         self.options = options
         self.name = options.model or options.pipeline
         self.classify = None
+        self.windows = None
+        self.warned = False
 
     def load(self):
         if self.options.pipeline:
             module, _, function = self.options.pipeline.partition(":")
-            self.classify = getattr(importlib.import_module(module), function)
-            return
-        from transformers import pipeline
+            judge = classify = getattr(importlib.import_module(module), function)
+        else:
+            from transformers import pipeline
 
-        judge = pipeline("text-classification", model=self.options.model, device=self.options.device)
-        self.classify = lambda text: judge(text, truncation=True, max_length=512, top_k=None)
+            judge = pipeline("text-classification", model=self.options.model, device=self.options.device)
 
-    def judge(self, request):
-        """Runs in a thread of the pool."""
-        text = request.event.text_content
-        if len(text) < self.options.min_chars:
-            return None
-        if self.options.augment:
-            text = augmented(text, json.loads(request.snapshot_json))
-        scores = {said["label"]: float(said["score"]) for said in self.classify(text)}
-        score = scores.get(self.options.label, 0.0)
-        if score < self.options.threshold:
+            def classify(text):
+                return judge(text, truncation=True, max_length=MODEL_TOKENS, top_k=None)
+
+        self.check_label(judge)
+        tokenizer = getattr(judge, "tokenizer", None)
+        if tokenizer is None:
+            self.windows = lambda text: by_characters(text, self.options.window_chars)
+        elif tokenizer.is_fast:
+            self.windows = lambda text: by_tokens(text, tokenizer)
+        else:
+            raise Unusable(f"{self.name}: its tokenizer does not say where tokens are; it takes a fast one")
+        self.classify = classify
+
+    def check_label(self, judge):
+        """A label that the model never says would find nothing for ever."""
+        config = getattr(getattr(judge, "model", None), "config", None)
+        known = list((getattr(config, "id2label", None) or {}).values())
+        if known and self.options.label not in known:
+            raise Unusable(f"--label: {self.name} has no {self.options.label!r}, only {', '.join(map(repr, known))}")
+
+    def judge(self, request, until):
+        """Runs in a thread of the pool. The highest score of any window counts."""
+        texts = [text for text in texts_of(request.event) if len(text) >= self.options.min_chars]
+        windows = [window for text in texts for window in self.windows(text)]
+        if len(windows) > self.options.max_windows:
+            raise NotAsked(f"it has {len(windows)} windows of text, and {self.options.max_windows} are judged")
+        if self.options.augment and windows:
+            snapshot = json.loads(request.snapshot_json)
+            windows = [augmented(window, snapshot) for window in windows]
+        score = 0.0
+        for window in windows:
+            if time.monotonic() >= until:
+                raise TimeoutError
+            score = max(score, self.score(window))
+        if not windows or score < self.options.threshold:
             return None
         found = {"model": self.name, "label": self.options.label, "score": score, "intent": "jb_override"}
         return wire.Decision(
@@ -97,6 +142,54 @@ class Rule:
             classifier_result_json=json.dumps(found),
             stop=wire.Stop(error_code="JAILBREAK_ML_DETECTED", user_message="I can't process that request."),
         )
+
+
+    def score(self, text):
+        scores = {said["label"]: float(said["score"]) for said in self.classify(text)}
+        if self.options.label not in scores and not self.warned:
+            self.warned = True
+            logging.warning("%s says nothing about --label %s, only %s", self.name, self.options.label, sorted(scores))
+        return scores.get(self.options.label, 0.0)
+
+
+def texts_of(event):
+    """All of an event that a model can read. What it has none of has not been judged, which is not the same as clear."""
+    texts = []
+    if event.HasField("text_content"):
+        texts.append(event.text_content)
+    if event.HasField("tool_args_json"):
+        texts.append(readable(json.loads(event.tool_args_json)))
+    payload = json.loads(event.payload_json or "{}")
+    if payload.get("result") is not None:
+        texts.append(readable(payload["result"]))
+    if not texts:
+        raise NotAsked(f"{event.event_type} has no text, no tool arguments and no result")
+    return texts
+
+
+def readable(value):
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def by_characters(text, size):
+    """Windows that overlap by a fifth, so that nothing is cut in all of them."""
+    step = size - size // 5
+    return [text[start : start + size] for start in range(0, max(len(text) - size // 5, 1), step)]
+
+
+def by_tokens(text, tokenizer):
+    """The same, as the model reads it."""
+    encoded = tokenizer(
+        text,
+        add_special_tokens=False,
+        truncation=True,
+        max_length=min(WINDOW_TOKENS, tokenizer.model_max_length - OVERLAP_TOKENS),
+        stride=OVERLAP_TOKENS,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    spans = [(offsets[0][0], offsets[-1][1]) for offsets in encoded["offset_mapping"] if offsets]
+    return [text[start:end] for start, end in spans]
 
 
 def augmented(text, snapshot):
@@ -191,11 +284,15 @@ class Sidecar(services.GuardSidecarServicer):
             if rule != self.options.rule or self.rule.classify is None:
                 answer.unavailable.SetInParent()
                 continue
-            judging = asyncio.get_running_loop().run_in_executor(self.pool, self.rule.judge, request)
+            limit = request.ttl_ms / 1000 if request.ttl_ms else None
+            until = time.monotonic() + limit if limit else float("inf")
+            judging = asyncio.get_running_loop().run_in_executor(self.pool, self.rule.judge, request, until)
             try:
-                decision = await asyncio.wait_for(judging, request.ttl_ms / 1000 if request.ttl_ms else None)
-            except TimeoutError:
-                answer.failed = f"given up after {request.ttl_ms} ms"
+                decision = await asyncio.wait_for(judging, limit)
+            except TimeoutError as error:
+                answer.no_answer = str(error) or f"given up after {request.ttl_ms} ms"
+            except NotAsked as error:
+                answer.not_asked = str(error)
             except Exception as error:  # Whatever a model raises is this request's failure and nobody else's.
                 answer.failed = f"{type(error).__name__}: {error}"
             else:
@@ -266,7 +363,11 @@ async def main(options):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await server.start()
     print(f"listening on {options.host}:{port}", flush=True)
-    await asyncio.to_thread(rule.load)
+    try:
+        await asyncio.to_thread(rule.load)
+    except Unusable as error:
+        await server.stop(grace=0)
+        sys.exit(str(error))
     await status.set("", health_pb2.HealthCheckResponse.SERVING)
     print(f"{options.rule} is ready", flush=True)
     await stop.wait()

@@ -152,7 +152,7 @@ async fn an_evaluation_is_given_up_by_whoever_has_less_time() {
         let inbox = RemoteInbox::over_grpc(&GrpcSettings::new(served.url()), limits).unwrap();
         assert!(inbox.connected(PATIENCE).await, "{:?}", inbox.trouble());
         let answered = inbox.ask(request("r", "id", 0), PATIENCE).await.unwrap();
-        let [(_, DeepAnswer::Failed(why))] = answered.answers.as_slice() else {
+        let [(_, DeepAnswer::NoAnswer(why))] = answered.answers.as_slice() else {
             panic!("{answered:?}");
         };
         assert!(why.contains("given up after 1s"), "{why}");

@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod process;
+mod python;
 mod security;
 mod support;
 mod unary;

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+const SIDECAR: &str = "../../examples/sidecar/sidecar.py";
+
 /// `examples/sidecar/sidecar.py` over the classifier in `pipeline.py`. It ends with its value.
 pub(crate) struct PythonSidecar {
     child: Child,
@@ -31,10 +33,7 @@ impl PythonSidecar {
             "--port",
             &port,
         ];
-        Self::run(
-            "../../examples/sidecar/sidecar.py",
-            &[&judged, more].concat(),
-        )
+        Self::run(SIDECAR, &[&judged, more].concat())
     }
 
     /// `faulty.py`.
@@ -44,15 +43,8 @@ impl PythonSidecar {
     }
 
     fn run(script: &str, arguments: &[&str]) -> Self {
-        let python = std::env::var("PORTCULLIS_PYTHON").expect(
-            "PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it",
-        );
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut child = Command::new(python)
-            .arg(here.join(script))
+        let mut child = python(script)
             .args(arguments)
-            .env("PYTHONPATH", here.join("tests/it/grpc"))
-            .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -87,6 +79,27 @@ impl Drop for PythonSidecar {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Why `sidecar.py` does not start with these options.
+pub(crate) fn unusable(options: &[&str]) -> String {
+    let ended = python(SIDECAR).args(["--port", "0"]).args(options).output();
+    let ended = ended.unwrap();
+    assert!(!ended.status.success());
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+fn python(script: &str) -> Command {
+    let python = std::env::var("PORTCULLIS_PYTHON").expect(
+        "PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it",
+    );
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(python);
+    command
+        .arg(here.join(script))
+        .env("PYTHONPATH", here.join("tests/it/grpc"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 /// Writes a file for a sidecar to read.
