@@ -225,6 +225,12 @@ impl PolicyBuilder {
         self.deep_rules.iter().map(|rule| &rule.id)
     }
 
+    /// Those among them that are to run.
+    pub(crate) fn enabled_deep_rule_ids(&self) -> impl Iterator<Item = &RuleId> {
+        let enabled = self.deep_rules.iter().filter(|rule| rule.enabled);
+        enabled.map(|rule| &rule.id)
+    }
+
     /// Names a deep rule that the gateway is to run, and that somebody else builds.
     pub fn deep_rule(mut self, settings: DeepRuleSettings) -> Self {
         self.deep_rules.push(settings.into());

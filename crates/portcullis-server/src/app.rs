@@ -14,7 +14,7 @@ use portcullis_store::memory::{Memory, MemoryError, MemoryState};
 use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
-use crate::alerts::Alerts;
+use crate::alerts::{Alerts, reason_for_others};
 use crate::auth::{AgentId, AuthError};
 use crate::callbacks::Callbacks;
 use crate::config::Settings;
@@ -88,10 +88,37 @@ impl App {
 
     /// Keeps that a run is quarantined, so that a restart does not end it.
     pub(crate) async fn keep_quarantine(&self, run_id: &str, flag: &Flag) -> Result<(), KeepError> {
-        let why = serde_json::to_string(flag).map_err(|error| KeepError(error.to_string()))?;
+        let flag = self.for_others(flag).await;
+        let flag = flag.map_err(|error| KeepError(error.to_string()))?;
+        let why = serde_json::to_string(&flag).map_err(|error| KeepError(error.to_string()))?;
         let run_id = run_id.to_owned();
         self.change_quarantine(move |memory| memory.quarantine(run_id, why))
             .await
+    }
+
+    /// Why a run was flagged, with no more of the event than everybody may know: nothing that is quoted from it,
+    /// and no secret.
+    pub(crate) async fn for_others(&self, flag: &Flag) -> Result<Flag, RecordError> {
+        let redactor = self.redactor().await?;
+        let mut flag = flag.clone();
+        flag.reason = match flag.by {
+            // In an operator's own words, there is nothing of the event's in quotes.
+            Some(_) => redactor.redact(&flag.reason).into(),
+            None => reason_for_others(&flag.reason, redactor),
+        };
+        flag.event_type = redactor.redact(&flag.event_type).into();
+        Ok(flag)
+    }
+
+    /// Why a run is in quarantine by the file. The process forgets the oldest of very many.
+    pub(crate) async fn kept_quarantine(&self, run_id: &str) -> Result<Option<Flag>, KeepError> {
+        let run_id = run_id.to_owned();
+        let kept = self.change_quarantine(move |memory| memory.quarantined_run(&run_id));
+        let Some(why) = kept.await? else {
+            return Ok(None);
+        };
+        let flag = serde_json::from_str(&why).map_err(|error| KeepError(error.to_string()))?;
+        Ok(Some(flag))
     }
 
     /// Keeps that it is not any more.
@@ -101,10 +128,10 @@ impl App {
             .await
     }
 
-    async fn change_quarantine(
+    async fn change_quarantine<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Memory) -> Result<(), MemoryError> + Send + 'static,
-    ) -> Result<(), KeepError> {
+        change: impl FnOnce(&dyn Memory) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, KeepError> {
         let memory = Arc::clone(&self.memory);
         let changed = tokio::task::spawn_blocking(move || change(&*memory)).await;
         let changed = changed.map_err(|error| KeepError(error.to_string()))?;

@@ -33,6 +33,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// However long a server asks us to wait, a caller has a deadline of its own.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// What a server calls it that nothing has happened to a run.
+pub const RUN_UNKNOWN: &str = "run_unknown";
+/// What a server calls it that a run is not in quarantine.
+pub const NOT_QUARANTINED: &str = "not_quarantined";
+
 /// Where to call, as whom, and how patiently.
 #[derive(Clone)]
 pub struct ClientSettings {
@@ -99,6 +104,8 @@ pub enum ClientError {
         status: u16,
         /// What the server says.
         detail: String,
+        /// What the server calls it, if it has a word for it.
+        code: Option<String>,
     },
     /// The call was refused or failed.
     #[error("{}", .0)]
@@ -119,6 +126,13 @@ pub enum ClientError {
         /// What is wrong with it.
         error: String,
     },
+}
+
+impl ClientError {
+    /// Whether a server refused the request and calls it so.
+    pub fn is(&self, code: &str) -> bool {
+        matches!(self, Self::Refused { code: Some(known), .. } if known == code)
+    }
 }
 
 /// A JSON-RPC error as it came.
@@ -219,7 +233,7 @@ impl Client {
             json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
         let url = self.address(&["cstp"], &[])?;
         let url = &url;
-        self.retrying(async || {
+        self.retrying(async |_| {
             let bytes = self.once(&Verb::POST, url, Some(body.clone())).await?;
             result(url, &bytes)
         })
@@ -250,11 +264,20 @@ impl Client {
         self.guard(&Verb::POST, &path, &[], Some(&body)).await
     }
 
-    /// Lets a run out of quarantine.
+    /// Lets a run out of quarantine. If an answer got lost and the run is not there any more, that is the answer:
+    /// `released` is null then, as nobody can tell any more why it was there.
     pub async fn release(&self, run_id: &str, reason: Option<&str>) -> Result<Value, ClientError> {
         let body = reason.map(|reason| json!({"reason": reason}));
-        let path = ["quarantine", run_id];
-        self.guard(&Verb::DELETE, &path, &[], body.as_ref()).await
+        let url = self.address(&["v1", "guard", "quarantine", run_id], &[])?;
+        self.retrying(async |tries| {
+            match self.guard_once(&Verb::DELETE, &url, body.as_ref()).await {
+                Err(Attempt::Final(error)) if tries > 1 && error.is(NOT_QUARANTINED) => {
+                    Ok(json!({"run_id": run_id, "released": null}))
+                }
+                answer => answer,
+            }
+        })
+        .await
     }
 
     /// The last alerts, newest first.
@@ -273,18 +296,23 @@ impl Client {
     ) -> Result<Value, ClientError> {
         let path: Vec<&str> = ["v1", "guard"].iter().chain(path).copied().collect();
         let url = self.address(&path, query)?;
-        let body = body.map(Value::to_string);
-        let url = &url;
-        self.retrying(async || {
-            let bytes = self.once(verb, url, body.clone()).await?;
-            serde_json::from_slice(&bytes).map_err(|error| {
-                Attempt::Final(ClientError::NotJson {
-                    url: url.to_string(),
-                    error: error.to_string(),
-                })
+        self.retrying(async |_| self.guard_once(verb, &url, body).await)
+            .await
+    }
+
+    async fn guard_once(
+        &self,
+        verb: &Verb,
+        url: &Url,
+        body: Option<&Value>,
+    ) -> Result<Value, Attempt> {
+        let bytes = self.once(verb, url, body.map(Value::to_string)).await?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Attempt::Final(ClientError::NotJson {
+                url: url.to_string(),
+                error: error.to_string(),
             })
         })
-        .await
     }
 
     /// An address below the server's, with each part of the path written so that it stays one.
@@ -306,11 +334,11 @@ impl Client {
 
     async fn retrying(
         &self,
-        mut once: impl AsyncFnMut() -> Result<Value, Attempt>,
+        mut once: impl AsyncFnMut(u32) -> Result<Value, Attempt>,
     ) -> Result<Value, ClientError> {
         let mut wait = FIRST_WAIT;
         for tries in 1.. {
-            let (error, at_least) = match once().await {
+            let (error, at_least) = match once(tries).await {
                 Ok(result) => return Ok(result),
                 Err(Attempt::Final(error)) => return Err(error),
                 Err(Attempt::Again { error, after }) => (error, after),
@@ -373,6 +401,7 @@ fn refused(url: &Url, status: StatusCode, bytes: &[u8], after: Option<Duration>)
         url: url.to_string(),
         status: status.as_u16(),
         detail: detail.to_owned(),
+        code: answer["code"].as_str().map(str::to_owned),
     };
     match status {
         StatusCode::SERVICE_UNAVAILABLE => Attempt::Again { error, after },

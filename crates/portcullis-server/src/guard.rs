@@ -39,7 +39,7 @@ pub(crate) async fn evaluate(
     }
     let evaluation = app.gateway.evaluate(&mut context, &event).await;
     let entry = entry(caller, &event, &evaluation);
-    // Both are begun at once: a client that hangs up meanwhile must not undo the second.
+    // Both at once: neither waits for the other's disk.
     let kept = keep_quarantine(app, &context.run_id, &evaluation);
     let (recorded, kept) = tokio::join!(app.record(&entry), kept);
     recorded?;

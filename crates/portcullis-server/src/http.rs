@@ -122,6 +122,51 @@ impl RequestId {
     }
 }
 
+/// A request's place among those that are inside. What outlives the request keeps it.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    _taken: Arc<Taken>,
+}
+
+struct Taken(Arc<App>);
+
+impl Seat {
+    fn take(app: &Arc<App>) -> Option<Self> {
+        app.requests.try_acquire().ok()?.forget();
+        let taken = Arc::new(Taken(Arc::clone(app)));
+        Some(Self { _taken: taken })
+    }
+
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        request.extensions().get().cloned()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.requests.add_permits(1);
+    }
+}
+
+/// Does all of it, even if whoever asked hangs up meanwhile: what is in the evidence log has to be so.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    seat: Option<Seat>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Response> {
+    let work = async move {
+        let done = work.await;
+        drop(seat);
+        done
+    };
+    tokio::spawn(work.in_current_span()).await.map_err(|error| {
+        tracing::error!(%error, "a request handler failed");
+        problem(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the server failed on this request",
+        )
+    })
+}
+
 /// The first thing a request meets: its id, its span, and a no while too many others are inside.
 async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let id = RequestId::of(request.headers());
@@ -131,8 +176,11 @@ async fn door(State(app): State<Arc<App>>, mut request: Request, next: Next) -> 
     let started = Instant::now();
     // Probes are answered however full it is: an orchestrator that gets no answer kills the server.
     let probe = matches!(request.uri().path(), "/health" | "/ready");
-    let permit = app.requests.try_acquire();
-    let mut response = if permit.is_err() && !probe {
+    let seat = Seat::take(&app);
+    if let Some(seat) = &seat {
+        request.extensions_mut().insert(seat.clone());
+    }
+    let mut response = if seat.is_none() && !probe {
         app.metrics.shed();
         let mut response = problem(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -192,16 +240,24 @@ async fn rpc(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
+    let seat = Seat::of(&request);
     let (agent, id, body) = match admit(&app, request).await {
         Ok(admitted) => admitted,
         Err(response) => return response,
     };
-    let caller = Caller {
-        agent: &agent,
-        request_id: &id,
-        relayed: false,
+    let evaluation = async move {
+        let caller = Caller {
+            agent: &agent,
+            request_id: &id,
+            relayed: false,
+        };
+        aside(&body, guard::evaluate(&app, caller, &body)).await
     };
-    match aside(&body, guard::evaluate(&app, caller, &body)).await {
+    let evaluation = match to_the_end(seat, evaluation).await {
+        Ok(evaluation) => evaluation,
+        Err(response) => return response,
+    };
+    match evaluation {
         Ok(evaluation) => json(StatusCode::OK, &evaluation),
         Err(EvaluateError::Invalid { field, message }) => {
             let body = json!({"error": {"field": field, "message": message}});
@@ -416,6 +472,11 @@ pub(crate) fn unauthorized(error: AuthError) -> Response {
     let headers = response.headers_mut();
     headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
+}
+
+/// The same, with a word for programs.
+pub(crate) fn named_problem(status: StatusCode, code: &str, detail: &str) -> Response {
+    json(status, &json!({"detail": detail, "code": code}))
 }
 
 /// An answer to a request that came to nothing.

@@ -7,13 +7,14 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use jiff::Timestamp;
-use portcullis_runtime::{Flag, Quarantined, RunRecord};
+use portcullis_runtime::{Flag, RunRecord};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::{App, Entry, KeepError, RecordError, now};
 use crate::auth::AgentId;
-use crate::http::{self, RequestId, json, problem};
+use crate::client::{NOT_QUARANTINED, RUN_UNKNOWN};
+use crate::http::{self, RequestId, Seat, json, named_problem, problem};
 
 /// The most that one answer lists, and what it lists if nobody says.
 const MAX_LIMIT: usize = 1000;
@@ -34,6 +35,10 @@ enum RunError {
         "agent `{0}` may not change the quarantine: `auth.operators` of the configuration names those who may"
     )]
     NotOperator(AgentId),
+    #[error(
+        "agent `{0}` may not see what happened to runs: `auth.operators` of the configuration names those who may"
+    )]
+    NotReader(AgentId),
     #[error("{message}")]
     Invalid {
         field: Option<&'static str>,
@@ -55,8 +60,9 @@ impl RunError {
 
     fn response(&self) -> Response {
         let status = match self {
-            Self::Unknown | Self::NotQuarantined => StatusCode::NOT_FOUND,
-            Self::NotOperator(_) => StatusCode::FORBIDDEN,
+            Self::Unknown => return self.not_found(RUN_UNKNOWN),
+            Self::NotQuarantined => return self.not_found(NOT_QUARANTINED),
+            Self::NotOperator(_) | Self::NotReader(_) => StatusCode::FORBIDDEN,
             Self::NotRecorded(_) | Self::NotKept(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Invalid { field, message } => {
                 let body = json!({"error": {"field": field, "message": message}});
@@ -65,6 +71,11 @@ impl RunError {
         };
         problem(status, &self.to_string())
     }
+
+    /// Told apart from whatever else is not found at an address.
+    fn not_found(&self, code: &str) -> Response {
+        named_problem(StatusCode::NOT_FOUND, code, &self.to_string())
+    }
 }
 
 /// A run's name from the path, or why there is none.
@@ -72,35 +83,45 @@ type RunPath = Result<Path<String>, PathRejection>;
 
 /// `GET /v1/guard/runs/{run_id}`
 pub(crate) async fn show(State(app): State<Arc<App>>, path: RunPath, request: Request) -> Response {
-    if let Err(error) = http::caller(&app, request.headers()) {
-        return http::unauthorized(error);
+    if let Some(response) = not_a_reader(&app, &request) {
+        return response;
     }
-    answer(run_id(path).and_then(|run_id| {
+    let show = async {
+        let run_id = run_id(path)?;
         let record = app.gateway.run(&run_id).ok_or(RunError::Unknown)?;
-        Ok(shown_run(&run_id, &record))
-    }))
+        shown_run(&app, &run_id, &record).await
+    };
+    answer(show.await)
 }
 
 /// `GET /v1/guard/quarantine`
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
-    if let Err(error) = http::caller(&app, request.headers()) {
-        return http::unauthorized(error);
+    if let Some(response) = not_a_reader(&app, &request) {
+        return response;
     }
-    answer(Page::of(request.uri(), true).map(|page| {
+    let page = Page::of(request.uri(), true);
+    let list = async {
+        let page = page?;
         let after = page.after.as_deref();
         let mut runs = app.gateway.quarantined(after, page.limit + 1);
         let more = runs.len() > page.limit;
         runs.truncate(page.limit);
         let next = runs.last().filter(|_| more).map(|run| run.run_id.clone());
-        let runs: Vec<Value> = runs.iter().map(shown_quarantined).collect();
-        json!({"quarantined": runs, "next": next})
-    }))
+        let mut quarantined = Vec::with_capacity(runs.len());
+        for run in &runs {
+            let mut value = shown(&app, &run.flag).await?;
+            value["run_id"] = run.run_id.as_str().into();
+            quarantined.push(value);
+        }
+        Ok(json!({"quarantined": quarantined, "next": next}))
+    };
+    answer(list.await)
 }
 
 /// `GET /v1/guard/alerts`
 pub(crate) async fn alerts(State(app): State<Arc<App>>, request: Request) -> Response {
-    if let Err(error) = http::caller(&app, request.headers()) {
-        return http::unauthorized(error);
+    if let Some(response) = not_a_reader(&app, &request) {
+        return response;
     }
     let page = Page::of(request.uri(), false);
     answer(page.map(|page| json!({"alerts": app.alerts.recent(page.limit)})))
@@ -112,11 +133,12 @@ pub(crate) async fn quarantine(
     path: RunPath,
     request: Request,
 ) -> Response {
+    let seat = Seat::of(&request);
     let (agent, id, body) = match operator(&app, request).await {
         Ok(operator) => operator,
         Err(response) => return response,
     };
-    let quarantine = async {
+    let quarantine = async move {
         let run_id = run_id(path)?;
         let reason = reason(&body)?;
         let reason = reason.ok_or_else(|| RunError::of("reason", "say why, in `reason`"))?;
@@ -129,9 +151,12 @@ pub(crate) async fn quarantine(
         let flag = app.gateway.quarantine(&run_id, agent.as_str(), &reason);
         app.keep_quarantine(&run_id, &flag).await?;
         tracing::warn!(%agent, "a run was quarantined by hand");
-        Ok(json!({"run_id": run_id, "quarantine": shown(&flag)}))
+        Ok(json!({"run_id": run_id, "quarantine": shown(&app, &flag).await?}))
     };
-    answer(quarantine.await)
+    match http::to_the_end(seat, quarantine).await {
+        Ok(done) => answer(done),
+        Err(response) => response,
+    }
 }
 
 /// `DELETE /v1/guard/quarantine/{run_id}`
@@ -140,16 +165,23 @@ pub(crate) async fn release(
     path: RunPath,
     request: Request,
 ) -> Response {
+    let seat = Seat::of(&request);
     let (agent, id, body) = match operator(&app, request).await {
         Ok(operator) => operator,
         Err(response) => return response,
     };
-    let release = async {
+    let release = async move {
         let run_id = run_id(path)?;
         let reason = reason(&body)?;
         let record = app.gateway.run(&run_id);
-        let flag = record.and_then(|record| record.quarantine);
-        let flag = flag.ok_or(RunError::NotQuarantined)?;
+        let flag = match record.and_then(|record| record.quarantine) {
+            Some(flag) => flag,
+            // The next server to start would know of it.
+            None => {
+                let kept = app.kept_quarantine(&run_id).await?;
+                kept.ok_or(RunError::NotQuarantined)?
+            }
+        };
         let mut entry = entry("run_released", &agent, &run_id, &id);
         entry.made("rule_id", flag.rule_id.as_str());
         entry.made("decision_id", flag.decision_id.to_string());
@@ -160,9 +192,24 @@ pub(crate) async fn release(
         app.keep_release(&run_id).await?;
         app.gateway.release(&run_id);
         tracing::warn!(%agent, "a run was let out of quarantine");
-        Ok(json!({"run_id": run_id, "released": shown(&flag)}))
+        Ok(json!({"run_id": run_id, "released": shown(&app, &flag).await?}))
     };
-    answer(release.await)
+    match http::to_the_end(seat, release).await {
+        Ok(done) => answer(done),
+        Err(response) => response,
+    }
+}
+
+/// What those are told who may not look: whoever is no operator if there are any, whoever has no token otherwise.
+fn not_a_reader(app: &App, request: &Request) -> Option<Response> {
+    let agent = match http::caller(app, request.headers()) {
+        Ok(agent) => agent,
+        Err(error) => return Some(http::unauthorized(error)),
+    };
+    let auth = &app.settings.auth;
+    let everybody = !auth.enabled || auth.operators.is_empty();
+    let may = everybody || auth.operators.iter().any(|name| name == agent.as_str());
+    (!may).then(|| RunError::NotReader(agent).response())
 }
 
 /// Lets an operator in, and nobody else: an agent that could end its own quarantine would be in none.
@@ -273,26 +320,27 @@ impl Page {
     }
 }
 
-fn shown_run(run_id: &str, record: &RunRecord) -> Value {
-    let flags: Vec<Value> = record.flags.iter().map(shown).collect();
-    json!({
+async fn shown_run(app: &App, run_id: &str, record: &RunRecord) -> Result<Value, RunError> {
+    let mut flags = Vec::with_capacity(record.flags.len());
+    for flag in &record.flags {
+        flags.push(shown(app, flag).await?);
+    }
+    let quarantine = match &record.quarantine {
+        Some(flag) => shown(app, flag).await?,
+        None => Value::Null,
+    };
+    Ok(json!({
         "run_id": run_id,
         "strikes": record.strikes,
         "flags": flags,
-        "quarantine": record.quarantine.as_ref().map(shown),
-    })
+        "quarantine": quarantine,
+    }))
 }
 
-fn shown_quarantined(run: &Quarantined) -> Value {
-    let mut value = shown(&run.flag);
-    value["run_id"] = run.run_id.as_str().into();
-    value
-}
-
-fn shown(flag: &Flag) -> Value {
-    let mut value = json!(flag);
+async fn shown(app: &App, flag: &Flag) -> Result<Value, RunError> {
+    let mut value = json!(app.for_others(flag).await?);
     let at = i64::try_from(flag.at_ms()).unwrap_or(i64::MAX);
     let at = Timestamp::from_millisecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
     value["at"] = at.to_string().into();
-    value
+    Ok(value)
 }

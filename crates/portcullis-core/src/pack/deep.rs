@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::diagnostic::Diagnostics;
 use super::yaml::{self, MapReader, Node};
 use super::{Pack, check_id, open_rule, read_events, suggest_kind};
+use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::policy::PolicyBuilder;
-use crate::rules::{BUILT_IN, DeepRuleSettings, KNOWN_DEEP, Rule};
+use crate::rules::{BUILT_IN, DeepRuleSettings, DeepSettings, KNOWN_DEEP, Rule};
 use crate::scan::EventSet;
 
 /// A rule as the pack has it, before it is known what its configuration means.
@@ -62,6 +63,16 @@ pub(super) fn read_rule(
     // A disabled rule is checked all the same: it will be enabled one day.
     let settings = (spec.read)(&mut config, d);
     config.finish(d);
+    if let Some(DeepSettings::HttpClassifier(rule)) = &settings
+        && !d.has_errors()
+    {
+        let events = entry.events.clone().unwrap_or_else(spec.events);
+        if events.contains(&EventType::ToolCallResult) && !rule.request.sends_result() {
+            let place = entry.events_node.unwrap_or(entry.id_node).place;
+            d.warning(place, "a structured result is not sent")
+                .help("put `{result}` or `{event}` in `request`, or leave `tool_call_result` out of `events`");
+        }
+    }
     match settings {
         Some(settings) => builder.named_deep_rule(
             entry.id.to_owned(),

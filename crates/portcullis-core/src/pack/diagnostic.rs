@@ -1,5 +1,6 @@
 //! What is wrong with a file, and where.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A place in a file: a line and a column, both from 1, and how many characters to underline.
@@ -49,6 +50,8 @@ pub struct Diagnostic {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
+    /// Lines that are not shown.
+    concealed: BTreeSet<usize>,
 }
 
 impl Diagnostics {
@@ -79,6 +82,11 @@ impl Diagnostics {
         &mut self.list[index]
     }
 
+    /// Shows no line of this place, whatever is wrong in it: it may hold a secret.
+    pub fn conceal(&mut self, place: Place) {
+        self.concealed.insert(place.line);
+    }
+
     /// Whether something is wrong here.
     pub fn has_error_at(&self, place: Place) -> bool {
         let mut here = self.list.iter().filter(|d| d.place == place);
@@ -92,6 +100,7 @@ impl Diagnostics {
                 self.list.push(finding);
             }
         }
+        self.concealed.extend(other.concealed);
     }
 
     /// Whether there is an error.
@@ -193,7 +202,10 @@ impl Report {
             writeln!(f, "{}: {level}: {message}", self.file)?;
         } else {
             writeln!(f, "{}:{line}:{column}: {level}: {message}", self.file)?;
-            let (excerpt, indent) = excerpt(nth_line(&self.text, line), column);
+        }
+        let text = nth_line(&self.text, line);
+        if line > 0 && !self.diagnostics.concealed.contains(&line) && !has_token(text) {
+            let (excerpt, indent) = excerpt(text, column);
             let gutter = line.to_string().len();
             let rest = excerpt.chars().count().saturating_sub(indent);
             let marks = "^".repeat(width.clamp(1, rest.max(1)));
@@ -215,6 +227,16 @@ fn nth_line(text: &str, line: usize) -> &str {
         .flat_map(|line| line.split('\r'))
         .nth(line.saturating_sub(1))
         .unwrap_or_default()
+}
+
+/// Whether a line looks like a token that is written out. Where a file cannot be read, nobody knows which of
+/// its lines hold secrets.
+fn has_token(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let written_out = |(_, value): (&str, &str)| !value.contains("${");
+    ["bearer ", "authorization"]
+        .iter()
+        .any(|sign| line.split_once(sign).is_some_and(written_out))
 }
 
 /// The same without control characters: whatever is in a pack, its report must not steer a terminal.

@@ -298,6 +298,9 @@ fn read_pack(root: &Node, pack: &Pack<'_>, d: &mut Diagnostics) -> Option<Policy
     if let Some(node) = root.member("risk_router") {
         check_suspicious_rules(node, pack, &builder, d);
     }
+    if let Some(place) = map.key_place("async_rules") {
+        check_default_suspicious_rules(root, pack, &builder, place, d);
+    }
     if let Some(node) = map.get("environments")
         && !matches!(node.yaml, Yaml::Map(_))
     {
@@ -456,6 +459,43 @@ fn check_suspicious_rules(
         {
             d.error(node.place, format!("unknown deep rule `{id}`"))
                 .suggest(id, known.iter().copied());
+        }
+    }
+}
+
+/// A pack with deep rules of its own that keeps the router's default is held to a classifier that it may
+/// not have.
+fn check_default_suspicious_rules(
+    root: &Node,
+    pack: &Pack<'_>,
+    builder: &PolicyBuilder,
+    place: Place,
+    d: &mut Diagnostics,
+) {
+    let router = root.member("risk_router");
+    // A pack that cannot be used has worse to hear.
+    if d.has_errors() {
+        return;
+    }
+    if router.is_some_and(|router| router.member("suspicious_rules").is_some()) {
+        return;
+    }
+    let own: Vec<&str> = builder
+        .enabled_deep_rule_ids()
+        .map(RuleId::as_str)
+        .collect();
+    let Some(first) = own.first() else {
+        return;
+    };
+    for id in DefaultRiskRouter::default().suspicious_rules {
+        if !own.contains(&id.as_str()) && !pack.deep_rules.contains(&id.as_str()) {
+            d.warning(
+                place,
+                format!("suspicious requests are held to `{id}`, which nobody runs"),
+            )
+            .help(format!(
+                "say which rule is to judge them: `risk_router: {{suspicious_rules: [{first}]}}`, or `[]` for none"
+            ));
         }
     }
 }

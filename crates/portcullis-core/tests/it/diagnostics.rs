@@ -104,18 +104,82 @@ fn external_rules() {
     insta::assert_snapshot!(page);
 }
 
-/// They are said to be there without a place, which would show them.
+/// Whatever is wrong with it, or near it.
 #[test]
 fn secrets_in_a_pack_are_not_shown() {
-    let rule = |config: &str| {
-        with_head(&format!(
+    let mut page = String::new();
+    for (name, config) in [
+        ("a password in a URL", "url: 'https://user:sk-hunter2@h'"),
+        ("a key in a URL", "url: 'h?key=sk-hunter2'"),
+        (
+            "a key in a URL, and something else",
+            "{url: 'http://h/?key=sk-hunter2', timeout: 5}",
+        ),
+        (
+            "a password in a proxy",
+            "{url: 'http://h', proxy: 'socks5://u:sk-hunter2@h'}",
+        ),
+        (
+            "headers in one text",
+            "{url: 'http://h', headers: 'Authorization: Bearer sk-hunter2'}",
+        ),
+        (
+            "headers in a list",
+            "url: http://h\n      headers:\n        - 'Authorization: Bearer sk-hunter2'",
+        ),
+        (
+            "a name with its value",
+            "url: http://h\n      headers:\n        'Authorization: Bearer sk-hunter2':",
+        ),
+        (
+            "a value in a list",
+            "url: http://h\n      headers:\n        Authorization: [Bearer sk-hunter2]",
+        ),
+        (
+            "a header of ours",
+            "url: http://h\n      headers: {Host: a, X-Api-Key: sk-hunter2}",
+        ),
+        (
+            "a header that is there twice",
+            "url: http://h\n      headers: {X-Key: sk-hunter1, x-key: sk-hunter2}",
+        ),
+        (
+            "the same key twice",
+            "url: http://h\n      headers: {Authorization: Bearer sk-hunter1, Authorization: Bearer sk-hunter2}",
+        ),
+        (
+            "a control character",
+            "url: http://h\n      headers: {X-Key: \"sk-hunter2\\n\"}",
+        ),
+        (
+            "a variable that is none",
+            "url: http://h\n      headers: {Authorization: 'Bearer ${sk-hunter2}'}",
+        ),
+        (
+            "a variable without end",
+            "url: http://h\n      headers: {Authorization: 'Bearer sk-hunter2${'}",
+        ),
+        (
+            "a misspelt key",
+            "url: http://h\n      header: {Authorization: Bearer sk-hunter2}",
+        ),
+        (
+            "a quote that is not closed",
+            "url: http://h\n      headers: {Authorization: 'Bearer sk-hunter2}",
+        ),
+    ] {
+        let pack = with_head(&format!(
             "async_rules:\n  - id: presidio\n    config:\n      {config}\n"
-        ))
-    };
-    let refused = try_load(&rule("url: 'https://user:hunter2@h'"), None).unwrap_err();
-    let warned = rule("url: http://h\n      headers: {X-Api-Key: hunter2}");
+        ));
+        refuse(&mut page, name, &pack, None);
+    }
+    let warned = with_head(
+        "risk_router: {suspicious_rules: []}\nasync_rules:\n  - id: presidio\n    config:\n      url: http://h\n      headers: {X-Api-Key: sk-hunter2}\n",
+    );
     let warned = try_load(&warned, None).unwrap().warnings;
-    insta::assert_snapshot!(format!("{refused}\n{warned}"));
+    show(&mut page, "a secret in the pack", &warned);
+    assert!(!page.contains("hunter"), "{page}");
+    insta::assert_snapshot!(page);
 }
 
 #[test]
@@ -172,6 +236,14 @@ fn findings_that_do_not_prevent_use() {
         (
             "nothing to look for",
             "sync_rules:\n  - id: secret-redaction\n    config: {families: []}\n",
+        ),
+        (
+            "deep rules, and none of them for what is suspicious",
+            "async_rules:\n  - id: presidio\n    config: {url: 'http://h'}\n  - id: hf-jailbreak\n    enabled: false\n",
+        ),
+        (
+            "a classifier that sees only the text of an answer",
+            "risk_router: {suspicious_rules: [a]}\nasync_rules:\n  - id: a\n    rule: http-classifier\n    events: [tool_call_result]\n    config: {url: 'http://h', response: {flagged: /f}}\n  - id: b\n    rule: http-classifier\n    config: {url: 'http://h', response: {flagged: /f}}\n",
         ),
         (
             "a pattern without fixed text",

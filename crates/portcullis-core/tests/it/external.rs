@@ -2,13 +2,13 @@
 
 use portcullis_core::rules::{ExternalRule, KNOWN_DEEP, RuleError, RuleInput};
 use portcullis_core::{
-    Action, Context, ContextSnapshot, Decision, Effect, ErrorCode, Event, Policy, RuleId, Severity,
-    Signals, ToolRisks, redact_event,
+    Action, Context, ContextSnapshot, Decision, Effect, ErrorCode, Event, EventType, Parts, Policy,
+    RuleId, Severity, Signals, ToolRisks, redact_event,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::judge::{load, with_head};
+use crate::judge::{load, try_load, with_head};
 
 /// A rule of this kind with this configuration, in YAML's flow style.
 pub(crate) fn rule(kind: &str, config: &str) -> Policy {
@@ -67,7 +67,13 @@ fn the_packs_of_the_guide_load() {
     let packs: Vec<&str> = guide.split("```yaml\n").skip(1).collect();
     for pack in &packs {
         let (pack, _) = pack.split_once("```").unwrap();
-        let rules = load(pack);
+        let loaded = try_load(pack, None).unwrap();
+        assert!(
+            loaded.warnings.diagnostics.is_empty(),
+            "{}",
+            loaded.warnings
+        );
+        let rules = loaded.policy;
         assert!(
             rules.deep_rules()[0].settings.external().is_some(),
             "{pack}"
@@ -213,6 +219,30 @@ fn presidio_is_asked_about_every_string() {
         assert!(error.contains("not a list of 3 lists"), "{error}");
     }
     assert_eq!(question(&policy, &prompt(" \n")).unwrap(), None);
+}
+
+#[test]
+fn presidio_reads_what_has_strings() {
+    let policy = rule("presidio", "{url: 'http://h'}");
+    let reads = |event: &Event| external(&policy).reads(event);
+    let none = Parts::default();
+    assert_eq!(reads(&prompt("Jane")), Parts::TEXT);
+    assert_eq!(reads(&prompt(" ")), none);
+    let call = |args: Value| {
+        Event::tool_call_start("run", "send", args.as_object().cloned().unwrap_or_default())
+    };
+    assert_eq!(reads(&call(json!({"to": ["Jane"]}))), Parts::TOOL_ARGS);
+    assert_eq!(reads(&call(json!({"Jane": 1}))), none);
+    let mut answer = prompt("Jane");
+    answer.event_type = EventType::ToolCallResult;
+    answer.payload.insert("result".to_owned(), json!([1]));
+    assert_eq!(reads(&answer), Parts::TEXT);
+    answer.payload.insert("result".to_owned(), json!("Jane"));
+    assert_eq!(reads(&answer), Parts::TEXT.and(Parts::RESULT));
+    answer
+        .payload
+        .insert("result".to_owned(), json!(vec!["Jane"; 1000]));
+    assert_eq!(reads(&answer), none);
 }
 
 #[test]

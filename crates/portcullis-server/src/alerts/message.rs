@@ -178,6 +178,13 @@ impl Message {
     }
 }
 
+/// A rule's reason for those who may not have seen the event: no more of it, and no secret.
+pub(crate) fn reason_for_others(reason: &str, redactor: &Redactor) -> String {
+    let reason = without_quotes(reason);
+    let reason = redactor.redact(cut(&reason, MAX_SEARCHED));
+    cut(&reason, MAX_CHARS).to_owned()
+}
+
 /// A reason without what it quotes: rules put the event's own words in single quotes. They may have such quotes
 /// in them, so everything up to the last one goes.
 fn without_quotes(reason: &str) -> Cow<'_, str> {

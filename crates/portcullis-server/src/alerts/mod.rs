@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 
 use self::counts::AlertMetrics;
 use self::hold::{Limit, Repeats};
+pub(crate) use self::message::reason_for_others;
 use self::message::{Held, Message, Raised};
 use self::sinks::{Stdout, Webhook};
 use self::syslog::Syslog;

@@ -17,8 +17,9 @@ use crate::delivery::{Carrier, Failure};
 
 /// What every receiver should take in one packet.
 const MAX_BYTES: usize = 2048;
-/// The longest value in the structured data, in characters.
-const MAX_VALUE_CHARS: usize = 128;
+/// The longest value in the structured data, as it is written. All of them together, and the longest header, leave
+/// room for a message: what is cut off is never structured data.
+const MAX_VALUE_BYTES: usize = 128;
 /// Names of our own need a number of ours; this one is set aside for those who have none (RFC 5612).
 const DATA_ID: &str = "portcullis@32473";
 
@@ -207,12 +208,18 @@ fn text(message: &Message) -> String {
 
 fn parameter(line: &mut String, name: &str, value: &str) {
     let _ = write!(line, " {name}=\"");
-    for c in value.chars().take(MAX_VALUE_CHARS) {
-        match c {
-            '"' | '\\' | ']' => line.extend(['\\', c]),
-            c if c.is_control() => line.push(' '),
-            c => line.push(c),
+    let mut left = MAX_VALUE_BYTES;
+    for c in value.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        let escaped = matches!(c, '"' | '\\' | ']');
+        let Some(rest) = left.checked_sub(c.len_utf8() + usize::from(escaped)) else {
+            break;
+        };
+        left = rest;
+        if escaped {
+            line.push('\\');
         }
+        line.push(c);
     }
     line.push('"');
 }
@@ -274,30 +281,73 @@ mod tests {
         assert!(line.ends_with("] \u{feff}STOP by injection-patterns: Täuschung (3 times)"));
     }
 
+    /// The values of the structured data and what follows it, if it is closed.
+    fn parsed(data: &str) -> Option<(Vec<(String, String)>, &str)> {
+        let mut rest = data.strip_prefix("[portcullis@32473")?;
+        let mut values = Vec::new();
+        loop {
+            if let Some(message) = rest.strip_prefix("] ") {
+                return Some((values, message));
+            }
+            let (name, after) = rest.strip_prefix(' ')?.split_once("=\"")?;
+            let mut value = String::new();
+            let mut chars = after.char_indices();
+            let end = loop {
+                match chars.next()? {
+                    (_, '\\') => value.push(chars.next()?.1),
+                    (end, '"') => break end,
+                    (_, ']') => return None,
+                    (_, c) => value.push(c),
+                }
+            };
+            values.push((name.to_owned(), value));
+            rest = after.get(end + 1..)?;
+        }
+    }
+
+    fn any_text() -> impl Strategy<Value = String> {
+        "\\PC{0,300}|[\\n\\]\"\\\\]{0,300}|[😀𝄞]{0,200}|[a-z]{0,20}"
+    }
+
     proptest! {
         /// Whatever an alert says, it is one message, of a bounded size, with the fields where they belong.
         #[test]
-        fn nothing_breaks_a_message(run_id in "\\PC{0,300}|[\\n\\]\"\\\\]{0,300}", reason in "\\PC{0,3000}") {
-            let line = written(&message(&run_id, &reason, 2));
+        fn nothing_breaks_a_message(
+            run_id in any_text(), tenant_id in any_text(), event_type in any_text(), tool_name in any_text(),
+            rule_id in any_text(), reason in "\\PC{0,3000}",
+        ) {
+            let mut message = message(&run_id, &reason, 2);
+            let told = [
+                ("run_id", &run_id), ("tenant_id", &tenant_id), ("event_type", &event_type),
+                ("tool_name", &tool_name), ("rule_id", &rule_id),
+            ];
+            for (name, value) in told {
+                message.json[name] = value.as_str().into();
+            }
+            let uuid = "0190a3f0-0000-7000-8000-000000000000";
+            for name in ["id", "decision_id"] {
+                message.json[name] = uuid.into();
+            }
+            let mut settings = settings();
+            settings.app_name = "a".repeat(48);
+            let line = line(&settings, &"h".repeat(255), u32::MAX, &message);
+            let line = String::from_utf8(line).unwrap();
             prop_assert!(line.len() <= MAX_BYTES);
             prop_assert!(!line.contains(char::is_control));
-            let start = "<34>1 2023-11-14T22:13:20Z host portcullis 7 alert [portcullis@32473 id=\"i\" run_id=\"";
-            let rest = line.strip_prefix(start).unwrap();
-            let mut value = String::new();
-            let mut escaped = false;
-            for c in rest.chars() {
-                match c {
-                    '\\' if !escaped => { escaped = true; continue }
-                    '"' if !escaped => break,
-                    ']' => prop_assert!(escaped),
-                    _ => {}
-                }
-                escaped = false;
-                value.push(c);
+            let (_, data) = line.split_once(" alert ").unwrap();
+            let parsed = parsed(data);
+            prop_assert!(parsed.is_some(), "{}", data);
+            let (values, text) = parsed.unwrap();
+            let text = text.trim_start_matches('\u{feff}');
+            prop_assert!(text.starts_with("STOP by "));
+            for (name, told) in told {
+                let (_, value) = values.iter().find(|(known, _)| known == name).unwrap();
+                let told = told.replace(char::is_control, " ");
+                prop_assert!(told.starts_with(value.as_str()), "{} {}", name, value);
+                // Nothing short is cut.
+                prop_assert!(*value == told || value.len() > MAX_VALUE_BYTES / 2 - 4);
             }
-            let expected: String = run_id.chars().take(MAX_VALUE_CHARS)
-                .map(|c| if c.is_control() { ' ' } else { c }).collect();
-            prop_assert_eq!(value, expected);
+            prop_assert_eq!(values.last().unwrap(), &("count".to_owned(), "2".to_owned()));
         }
     }
 }

@@ -61,6 +61,9 @@ pub trait Memory: Send + Sync {
     /// Forgets that a run is quarantined.
     fn release(&self, run_id: String) -> Result<(), MemoryError>;
 
+    /// Why a run is quarantined, if it is.
+    fn quarantined_run(&self, run_id: &str) -> Result<Option<String>, MemoryError>;
+
     /// The runs that are quarantined, and why.
     fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError>;
 

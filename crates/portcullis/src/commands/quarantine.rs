@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use portcullis_server::client::{Client, ClientError};
+use anyhow::anyhow;
+use portcullis_server::client::{Client, ClientError, NOT_QUARANTINED, RUN_UNKNOWN};
 use serde_json::{Value, json};
 
 use super::check::{connect, failure};
@@ -31,7 +32,7 @@ fn list(args: &QuarantineListArgs) -> Result<Answer, Failure> {
 
 fn show(args: &QuarantineShowArgs) -> Result<Answer, Failure> {
     let ask = async |client: Client| match client.run(&args.run).await {
-        Err(ClientError::Refused { status: 404, .. }) => Ok(json!({
+        Err(error) if error.is(RUN_UNKNOWN) => Ok(json!({
             "run_id": args.run, "strikes": {}, "flags": [], "quarantine": null,
         })),
         answer => answer,
@@ -60,7 +61,10 @@ fn release(args: &QuarantineReleaseArgs) -> Result<Answer, Failure> {
     let answer = asked(&args.connect, ask)?;
     print(args.format, &answer, |out, answer| {
         writeln!(out, "{GREEN}released{GREEN:#}")?;
-        print_flag(out, &answer["released"])
+        match &answer["released"] {
+            Value::Null => Ok(()),
+            flag => print_flag(out, flag),
+        }
     })?;
     Ok(Answer::Yes)
 }
@@ -71,7 +75,15 @@ fn asked(
 ) -> Result<Value, Failure> {
     let client = connect(&args.url, &args.how)?;
     let answer = runtime()?.block_on(ask(client));
-    answer.map_err(|error| failure(error, None))
+    answer.map_err(|error| match error {
+        // Some page, or a server without this API: it says nothing about the run.
+        ClientError::Refused { status: 404, .. } if !error.is(NOT_QUARANTINED) => {
+            Failure::Unavailable(anyhow!(
+                "{error}\n  help: is --url the address of a Portcullis server, and is that as new as this program?"
+            ))
+        }
+        error => failure(error, None),
+    })
 }
 
 type Out = anstream::AutoStream<io::Stdout>;

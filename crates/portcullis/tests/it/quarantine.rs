@@ -1,6 +1,7 @@
 //! The quarantine from the command line, and alerts on standard output.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read, Write};
+use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
@@ -153,6 +154,95 @@ fn what_cannot_be_done_is_said() {
         "{}",
         nobody.err()
     );
+}
+
+/// Answers each connection with the next of these, and hangs up without a word where there is none.
+fn answering(answers: Vec<Option<String>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut asked = [0; 4096];
+            let _ = connection.read(&mut asked).unwrap();
+            if let Some(answer) = answer {
+                connection.write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+    url
+}
+
+fn not_found(kind: &str, body: &str) -> Option<String> {
+    let length = body.len();
+    Some(format!(
+        "HTTP/1.1 404 Not Found\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    ))
+}
+
+#[test]
+fn what_is_not_found_is_not_taken_for_a_run_that_is_free() {
+    let json = "application/json";
+    for answer in [
+        not_found("text/html", "<h1>Not Found</h1>"),
+        not_found(json, r#"{"detail": "nothing is here: see /openapi.json"}"#),
+    ] {
+        let url = answering(vec![answer]);
+        let done = run(
+            &["quarantine", "show", "r", "--url", &url, "--retries", "0"],
+            "",
+        );
+        assert_eq!(done.code(), 3, "{}", done.out());
+        assert!(done.err().contains("a Portcullis server"), "{}", done.err());
+    }
+    let url = answering(vec![not_found(
+        json,
+        r#"{"detail": "x", "code": "run_unknown"}"#,
+    )]);
+    let done = run(
+        &["quarantine", "show", "r", "--url", &url, "--retries", "0"],
+        "",
+    );
+    assert_eq!(text(&done), (0, "not in quarantine\n".to_owned()));
+}
+
+#[test]
+fn a_release_whose_answer_was_lost_is_done() {
+    let gone = || {
+        not_found(
+            "application/json",
+            r#"{"detail": "x", "code": "not_quarantined"}"#,
+        )
+    };
+    let url = answering(vec![None, gone()]);
+    let done = run(
+        &[
+            "quarantine",
+            "release",
+            "r",
+            "--url",
+            &url,
+            "--retries",
+            "1",
+        ],
+        "",
+    );
+    assert_eq!(text(&done), (0, "released\n".to_owned()));
+    // One that was never there is not.
+    let url = answering(vec![gone()]);
+    let done = run(
+        &[
+            "quarantine",
+            "release",
+            "r",
+            "--url",
+            &url,
+            "--retries",
+            "1",
+        ],
+        "",
+    );
+    assert_eq!(done.code(), 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::pack::diagnostic::{Diagnostics, Place};
+use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::{self, MapReader, Node, Yaml};
 
 /// Where a service is, and how it is asked.
@@ -116,9 +116,8 @@ impl VariableText {
                 return Err("has a `${` that is never closed".to_owned());
             };
             if !is_name(name) {
-                return Err(format!(
-                    "refers to `${{{name}}}`, which no variable can be called"
-                ));
+                // What it says instead may be the secret itself.
+                return Err("has a `${…}` that no variable can be called".to_owned());
             }
             rest = after;
         }
@@ -165,6 +164,15 @@ fn is_name(name: &str) -> bool {
 
 /// A URL, as far as it is known before its variables are.
 fn read_url(node: &Node, key: &str, d: &mut Diagnostics) -> Option<VariableText> {
+    let url = checked_url(node, key, d);
+    // Keys are given in queries, too.
+    if url.as_ref().is_none_or(|url| url.0.contains('?')) {
+        conceal(node, d);
+    }
+    url
+}
+
+fn checked_url(node: &Node, key: &str, d: &mut Diagnostics) -> Option<VariableText> {
     let url = VariableText::read(node, key, d)?;
     let text = url.0.as_str();
     let scheme = ["http://", "https://"]
@@ -186,9 +194,8 @@ fn read_url(node: &Node, key: &str, d: &mut Diagnostics) -> Option<VariableText>
         return None;
     }
     if authority.contains('@') {
-        // The excerpt would show the password.
         d.error(
-            Place::default(),
+            node.place,
             format!("`{key}` has a user or a password in it"),
         )
         .help("send a header: `headers: {Authorization: \"Basic ${NAME}\"}`");
@@ -202,16 +209,29 @@ fn read_headers(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Vec<Header> 
         return Vec::new();
     };
     let Yaml::Map(entries) = &node.yaml else {
+        conceal(node, d);
         d.error(node.place, "`headers` must map a name to a value");
         return Vec::new();
     };
     let mut headers: Vec<Header> = Vec::new();
     for (key, node) in entries {
         let name = key.name.as_str();
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if name.is_empty() || !name.chars().all(token) {
-            d.error(key.place, format!("`{name}` is not the name of a header"));
+        let other = |c: char| !c.is_ascii_alphanumeric() && !"!#$%&'*+-.^_`|~".contains(c);
+        if name.is_empty() || name.contains(other) {
+            // A value that is taken for part of the name is not shown either.
+            let shown = name.split(other).next().unwrap_or_default();
+            let rest = if shown == name { "" } else { "…" };
+            d.conceal(key.place);
+            conceal(node, d);
+            d.error(
+                key.place,
+                format!("`{shown}{rest}` is not the name of a header"),
+            );
             continue;
+        }
+        if !is_variable(node) {
+            d.conceal(key.place);
+            conceal(node, d);
         }
         if let Some(own) = OWN_HEADERS
             .iter()
@@ -240,9 +260,8 @@ fn read_headers(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Vec<Header> 
             continue;
         }
         if is_secret(name) && !value.has_variables() {
-            // At no place: the excerpt would show it.
             d.warning(
-                Place::default(),
+                key.place,
                 format!("header `{name}` has its secret in the pack"),
             )
             .help("write `${NAME}`: it is filled in when the rule is built");
@@ -253,6 +272,29 @@ fn read_headers(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Vec<Header> 
         });
     }
     headers
+}
+
+/// Whether the value leaves what is secret in it to a variable.
+fn is_variable(node: &Node) -> bool {
+    let Yaml::Text(text) = &node.yaml else {
+        return false;
+    };
+    VariableText::new(text.as_str()).is_ok_and(|text| text.has_variables())
+}
+
+/// Keeps all of a value out of reports.
+fn conceal(node: &Node, d: &mut Diagnostics) {
+    d.conceal(node.place);
+    match &node.yaml {
+        Yaml::List(items) => items.iter().for_each(|item| conceal(item, d)),
+        Yaml::Map(entries) => {
+            for (key, value) in entries {
+                d.conceal(key.place);
+                conceal(value, d);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// What requests have already.

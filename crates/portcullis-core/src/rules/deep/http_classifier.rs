@@ -5,7 +5,8 @@ use super::super::{RuleError, RuleInput, documented};
 use super::{DeepSettings, DeepSpec, Endpoint, ExternalRule, Reading, Reply, Template};
 use super::{bounded, parse};
 use crate::decision::{Action, Decision, RuleCost, Severity};
-use crate::event::EventType;
+use crate::evaluation::Parts;
+use crate::event::{Event, EventType};
 use crate::ids::RuleId;
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::MapReader;
@@ -22,7 +23,8 @@ documented! {
     /// anything that was sent or answered.
     ///
     /// An event that has nothing of what `request` sends, such as one without text for `"{text}"`, is not
-    /// sent, and the rule has nothing to say.
+    /// sent, and the rule has nothing to say. What `request` does not name is not sent: a rule that is to
+    /// judge structured results of tools needs `{result}` or `{event}`.
     ///
     /// ## Configuration
     ///
@@ -76,7 +78,7 @@ documented! {
     ///       url: https://classifier.example.com/v1/score
     ///       headers: {Authorization: "Bearer ${TOXICITY_TOKEN}"}
     ///       timeout_ms: 150
-    ///       request: {inputs: "{text}", tool: "{tool_name}"}
+    ///       request: {inputs: "{text} {result}", tool: "{tool_name}"}
     ///       response:
     ///         score: /0/score
     ///         label: /0/label
@@ -155,6 +157,10 @@ impl ExternalRule for HttpClassifier {
     fn question(&self, input: &RuleInput<'_>) -> Result<Option<Value>, RuleError> {
         let question = self.request.fill(input);
         question.map(|one| bounded(one, &self.endpoint)).transpose()
+    }
+
+    fn reads(&self, event: &Event) -> Parts {
+        self.request.sent(event)
     }
 
     fn judge(

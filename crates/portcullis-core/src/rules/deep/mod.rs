@@ -25,6 +25,8 @@ pub use template::{Placeholder, Template};
 
 use super::{RuleError, RuleInput, RuleSpec};
 use crate::decision::{Decision, Severity};
+use crate::evaluation::Parts;
+use crate::event::Event;
 use crate::ids::RuleId;
 
 /// A kind of deep rule that packs can use.
@@ -81,6 +83,10 @@ pub trait ExternalRule: Send + Sync {
 
     /// What to ask about an event; `None` if there is nothing in it to judge.
     fn question(&self, input: &RuleInput<'_>) -> Result<Option<Value>, RuleError>;
+
+    /// The parts of the event that its question has something of; none if there is nothing to ask. A
+    /// question that is too long to be asked has them too: that fails the rule.
+    fn reads(&self, event: &Event) -> Parts;
 
     /// What the service's answer to that question means for the event.
     fn judge(

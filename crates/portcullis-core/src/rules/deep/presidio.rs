@@ -6,6 +6,7 @@ use super::reading::{Found, read_threshold};
 use super::spans::{self, SpanFields};
 use super::{DeepSettings, DeepSpec, Endpoint, ExternalRule, Reply, bounded, parse};
 use crate::decision::{Action, Decision, RedactionSpec, RuleCost, Severity};
+use crate::evaluation::Parts;
 use crate::event::{Event, EventType, Structured};
 use crate::ids::RuleId;
 use crate::pack::diagnostic::Diagnostics;
@@ -125,6 +126,24 @@ impl ExternalRule for Presidio {
             question["score_threshold"] = json!(threshold);
         }
         bounded(question, &self.endpoint).map(Some)
+    }
+
+    fn reads(&self, event: &Event) -> Parts {
+        // One with too many strings is asked nothing about.
+        let texts = texts(event).unwrap_or_default();
+        let is_text = |path: &str| path == RedactionSpec::TEXT;
+        let mut parts = Parts::default();
+        if texts.iter().any(|(path, _)| is_text(path)) {
+            parts = parts.and(Parts::TEXT);
+        }
+        if texts.iter().any(|(path, _)| !is_text(path)) {
+            parts = parts.and(match event.structured() {
+                Some(Structured::ToolArgs(_)) => Parts::TOOL_ARGS,
+                Some(Structured::Result(_)) => Parts::RESULT,
+                None => Parts::default(),
+            });
+        }
+        parts
     }
 
     fn judge(

@@ -77,7 +77,8 @@ impl Reading {
             d.error(*second, "only one of `score`, `flagged` and `spans` counts")
                 .help("keep one of them");
         }
-        let label_place = map.key_place("labels");
+        let label_place = map.key_place("label");
+        let labels_place = map.key_place("labels");
         let threshold_place = map.key_place("threshold");
         map.finish(d);
         let at_least = threshold.unwrap_or(Self::THRESHOLD);
@@ -112,8 +113,21 @@ impl Reading {
         {
             d.error(place, "`threshold` goes with a `score`");
         }
-        if let Some(place) = label_place {
-            if label.is_none() && !has_kinds {
+        let has_spans = matches!(sought, Sought::Spans { .. });
+        if let Some(place) = label_place
+            && has_spans
+        {
+            d.error(
+                place,
+                "`label` is that of the whole text, and `spans` have their own",
+            )
+            .help("leave it out, and give the `type` of `spans`");
+        }
+        if let Some(place) = labels_place {
+            if has_spans && !has_kinds {
+                d.error(place, "`labels` needs to know where a span's label is")
+                    .help("give the `type` of `spans`");
+            } else if label.is_none() && !has_spans {
                 d.error(place, "`labels` needs to know where the label is")
                     .help("give `label`, or the `type` of `spans`");
             } else if labels.as_ref().is_some_and(Vec::is_empty) {

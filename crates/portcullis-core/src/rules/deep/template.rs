@@ -2,6 +2,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::super::RuleInput;
+use crate::evaluation::Parts;
+use crate::event::Event;
 use crate::pack::diagnostic::{Diagnostics, Place, suggestion};
 use crate::pack::yaml::{Node, Yaml};
 
@@ -92,14 +94,26 @@ impl Placeholder {
     }
 
     /// Whether the event has none of it.
-    fn is_absent(self, input: &RuleInput<'_>) -> bool {
-        let event = input.event;
+    fn is_absent(self, event: &Event) -> bool {
         match self {
             Self::Text => event.text().is_empty(),
             Self::ToolName => event.tool_name.as_ref().is_none_or(String::is_empty),
             Self::ToolArgs => event.tool_args.as_ref().is_none_or(Map::is_empty),
             Self::Result => event.payload.get("result").is_none_or(Value::is_null),
             Self::EventType | Self::RunId | Self::Event | Self::Snapshot => false,
+        }
+    }
+
+    /// The parts of an event that it stands for.
+    fn parts(self) -> Parts {
+        match self {
+            // The snapshot has the user's text, and of the rest only what sort of event it is.
+            Self::Text | Self::Snapshot => Parts::TEXT,
+            Self::ToolName => Parts::TOOL_NAME,
+            Self::ToolArgs => Parts::TOOL_ARGS,
+            Self::Result => Parts::RESULT,
+            Self::Event => Parts::ALL,
+            Self::EventType | Self::RunId => Parts::default(),
         }
     }
 }
@@ -153,15 +167,32 @@ impl Template {
 
     /// What to send about an event; `None` if it has nothing of what the template is about.
     pub fn fill(&self, input: &RuleInput<'_>) -> Option<Value> {
+        self.is_about(input.event).then(|| self.body.fill(input))
+    }
+
+    /// Whether a structured result goes out.
+    pub fn sends_result(&self) -> bool {
+        let has_result = |one: &Placeholder| one.parts().has(Parts::RESULT);
+        self.used.iter().any(has_result)
+    }
+
+    /// The parts of an event that go out; none if nothing does.
+    pub fn sent(&self, event: &Event) -> Parts {
+        if !self.is_about(event) {
+            return Parts::default();
+        }
+        let used = self.used.iter().map(|one| one.parts());
+        let used = used.fold(Parts::default(), Parts::and);
+        used.among(Parts::of(event))
+    }
+
+    fn is_about(&self, event: &Event) -> bool {
         let about = |only_content: bool| {
             let used = self.used.iter();
             used.filter(move |one| !only_content || one.is_content())
         };
         let has_content = about(true).next().is_some();
-        if about(has_content).all(|one| one.is_absent(input)) {
-            return None;
-        }
-        Some(self.body.fill(input))
+        !about(has_content).all(|one| one.is_absent(event))
     }
 }
 
@@ -324,7 +355,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::event::{Context, Event};
+    use crate::event::{Context, EventType};
     use crate::pack::yaml;
     use crate::snapshot::{ContextSnapshot, Signals, ToolRisks};
 
@@ -382,6 +413,37 @@ mod tests {
             let template = read(request).unwrap();
             assert_eq!(fill(&template, event).is_some(), sent, "{request}");
         }
+    }
+
+    #[test]
+    fn what_is_sent_is_what_is_there_of_what_is_asked_about() {
+        let none = Parts::default();
+        let mut answer = Event::llm_before("r", "hello");
+        answer.event_type = EventType::ToolCallResult;
+        answer.tool_name = Some("send".to_owned());
+        answer.payload.insert("result".to_owned(), json!({"a": 1}));
+        let prompt = Event::llm_before("r", "hello");
+        let silent = Event::llm_before("r", "");
+        for (request, event, sent) in [
+            ("{a: '{text}'}", &answer, Parts::TEXT),
+            ("{a: 'on {text} of {run_id}'}", &answer, Parts::TEXT),
+            ("{a: '{result}'}", &answer, Parts::RESULT),
+            ("{a: '{result}'}", &prompt, none),
+            ("{a: '{text}', b: '{tool_name}'}", &silent, none),
+            (
+                "{a: '{text}', b: '{tool_name}'}",
+                &answer,
+                Parts::TEXT.and(Parts::TOOL_NAME),
+            ),
+            ("{a: '{tool_args}', b: '{text}'}", &prompt, Parts::TEXT),
+            ("{a: '{event}'}", &answer, Parts::of(&answer)),
+            ("{a: '{snapshot}'}", &answer, Parts::TEXT),
+            ("{a: '{run_id}'}", &answer, none),
+        ] {
+            let template = read(request).unwrap();
+            assert_eq!(template.sent(event), sent, "{request}");
+        }
+        assert!(Parts::of(&answer).has(Parts::RESULT));
     }
 
     #[test]

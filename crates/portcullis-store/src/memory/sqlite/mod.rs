@@ -309,6 +309,11 @@ impl Memory for SqliteMemory {
             .write(run_id.len(), move |batch| batch.release(&run_id))
     }
 
+    fn quarantined_run(&self, run_id: &str) -> Result<Option<String>, MemoryError> {
+        self.shared
+            .read(|connection| rows::quarantined_run(connection, run_id))
+    }
+
     fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError> {
         self.shared.read(rows::quarantined)
     }

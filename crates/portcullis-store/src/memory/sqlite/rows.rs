@@ -180,6 +180,15 @@ pub(super) fn announce(connection: &Connection, intent: &AnnouncedIntent) -> rus
     )
 }
 
+/// Why a run is quarantined, if it is.
+pub(super) fn quarantined_run(
+    connection: &Connection,
+    run_id: &str,
+) -> rusqlite::Result<Option<String>> {
+    let mut why = connection.prepare_cached("SELECT why FROM quarantine WHERE run_id = ?1")?;
+    why.query_row([run_id], |row| row.get(0)).optional()
+}
+
 /// Quarantined runs, and why.
 pub(super) fn quarantined(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     let mut runs = connection.prepare_cached("SELECT run_id, why FROM quarantine")?;

@@ -163,6 +163,10 @@ impl Memory for InFile {
         self.noted(self.memory.release(run_id))
     }
 
+    fn quarantined_run(&self, run_id: &str) -> Result<Option<String>, MemoryError> {
+        self.noted(self.memory.quarantined_run(run_id))
+    }
+
     fn quarantined(&self) -> Result<Vec<(String, String)>, MemoryError> {
         self.noted(self.memory.quarantined())
     }
