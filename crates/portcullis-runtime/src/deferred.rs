@@ -173,7 +173,12 @@ impl Plan {
         }));
         for (id, answer, took) in asked.await {
             note(&gateway.breakers, id, &answer, settings.async_breaker);
-            gathered.cover(id, outcome_of(&answer), took);
+            let outcome = outcome_of(&answer);
+            gathered.cover(id, outcome, took);
+            if matches!(outcome, RuleOutcome::Clear | RuleOutcome::Decided) {
+                let read = parts_read(policy, id, input.event);
+                gathered.coverage.judged = gathered.coverage.judged.and(read);
+            }
             let lost = is_lost(policy, Some(inbox), id);
             self.take(id, answer, lost, routing, fail_open, gathered);
         }
@@ -190,12 +195,8 @@ impl Plan {
         gathered: &mut Gathered,
     ) {
         match answer {
-            Ok(None) => {}
-            Ok(Some(DeepAnswer::Clear)) => gathered.coverage.judged = Parts::ALL,
-            Ok(Some(DeepAnswer::Decided(decision))) => {
-                gathered.coverage.judged = Parts::ALL;
-                gathered.decide(PLACE, *decision);
-            }
+            Ok(None | Some(DeepAnswer::Clear)) => {}
+            Ok(Some(DeepAnswer::Decided(decision))) => gathered.decide(PLACE, *decision),
             Ok(Some(DeepAnswer::Failed(error))) => {
                 if !fail_open {
                     gathered.decide(PLACE, failed(id, &error));
@@ -373,6 +374,13 @@ pub(crate) fn take_late(
             gathered.decide(PLACE, decision);
         }
     }
+}
+
+/// What of the event a rule has judged: all of it, unless the pack says what its service is sent.
+fn parts_read(policy: &Policy, id: &RuleId, event: &Event) -> Parts {
+    let named = policy.deep_rules().iter().find(|rule| rule.id == *id);
+    let external = named.and_then(|rule| rule.settings.external());
+    external.map_or(Parts::ALL, |rule| rule.reads(event))
 }
 
 /// Whether a rule that is not there ought to be. One that the policy does not name is nobody's loss. Of those that it names, a

@@ -65,12 +65,13 @@ pub(crate) fn errs(how: fn() -> DeepError) -> Arc<dyn DeepRule> {
 /// Whoever makes a service slow, or cuts it off, must gain nothing by it.
 #[tokio::test(start_paused = true)]
 async fn what_a_rule_did_not_answer_follows_the_router_and_what_it_failed_at_the_policy() {
+    type How = fn() -> DeepError;
     let failed = || DeepError::Failed("nonsense".to_owned());
     let silent = || DeepError::NoAnswer("down".to_owned());
     let unasked = || DeepError::NotAsked("too long".to_owned());
     let late = (Action::Stop, "__timeout__");
     let nothing = (Action::Allow, "__default__");
-    let cases: [(fn() -> DeepError, bool, _, RuleOutcome); 6] = [
+    let cases: [(How, bool, _, RuleOutcome); 6] = [
         (failed, false, nothing, RuleOutcome::Failed),
         // Suspicious requests are held to it.
         (failed, true, late, RuleOutcome::Failed),

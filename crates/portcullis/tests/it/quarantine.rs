@@ -173,11 +173,11 @@ fn answering(answers: Vec<Option<String>>) -> String {
     url
 }
 
-fn not_found(kind: &str, body: &str) -> Option<String> {
+fn not_found(kind: &str, body: &str) -> String {
     let length = body.len();
-    Some(format!(
+    format!(
         "HTTP/1.1 404 Not Found\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-    ))
+    )
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn what_is_not_found_is_not_taken_for_a_run_that_is_free() {
         not_found("text/html", "<h1>Not Found</h1>"),
         not_found(json, r#"{"detail": "nothing is here: see /openapi.json"}"#),
     ] {
-        let url = answering(vec![answer]);
+        let url = answering(vec![Some(answer)]);
         let done = run(
             &["quarantine", "show", "r", "--url", &url, "--retries", "0"],
             "",
@@ -195,10 +195,10 @@ fn what_is_not_found_is_not_taken_for_a_run_that_is_free() {
         assert_eq!(done.code(), 3, "{}", done.out());
         assert!(done.err().contains("a Portcullis server"), "{}", done.err());
     }
-    let url = answering(vec![not_found(
+    let url = answering(vec![Some(not_found(
         json,
         r#"{"detail": "x", "code": "run_unknown"}"#,
-    )]);
+    ))]);
     let done = run(
         &["quarantine", "show", "r", "--url", &url, "--retries", "0"],
         "",
@@ -214,7 +214,7 @@ fn a_release_whose_answer_was_lost_is_done() {
             r#"{"detail": "x", "code": "not_quarantined"}"#,
         )
     };
-    let url = answering(vec![None, gone()]);
+    let url = answering(vec![None, Some(gone())]);
     let done = run(
         &[
             "quarantine",
@@ -229,7 +229,7 @@ fn a_release_whose_answer_was_lost_is_done() {
     );
     assert_eq!(text(&done), (0, "released\n".to_owned()));
     // One that was never there is not.
-    let url = answering(vec![gone()]);
+    let url = answering(vec![Some(gone())]);
     let done = run(
         &[
             "quarantine",
