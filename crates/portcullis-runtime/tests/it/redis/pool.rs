@@ -420,7 +420,7 @@ async fn old_requests_are_let_go() {
     until_ready(&inbox, "echo").await;
     hand.kill().await;
     let asked = inbox.ask(request("r", "old", 0), PATIENCE).await.unwrap();
-    let [(_, DeepAnswer::Failed(why))] = asked.answers.as_slice() else {
+    let [(_, DeepAnswer::NoAnswer(why))] = asked.answers.as_slice() else {
         panic!("{asked:?}");
     };
     assert!(why.contains("given up"), "{why}");
