@@ -473,6 +473,7 @@ async fn a_change_is_made_whole_though_the_caller_hangs_up() {
         let start = format!("POST /v1/guard/quarantine/r{run}");
         wire.send(request(&start, &headers, &body)).await;
         tokio::time::sleep(std::time::Duration::from_micros(run * 50)).await;
+        wire.reset();
     }
     eventually("all that is recorded is so", async || {
         let entries = server.evidence();
@@ -532,7 +533,7 @@ async_rules:
         service.requests().len() == 1
     })
     .await;
-    drop(wire);
+    wire.reset();
     // Until the server has seen that nobody is there.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     open.send(true).unwrap();

@@ -45,6 +45,11 @@ impl Wire {
         self.stream.shutdown().await.unwrap();
     }
 
+    /// Breaks the connection off, so that the other side knows at once that nobody listens.
+    pub(crate) fn reset(self) {
+        self.stream.set_zero_linger().unwrap();
+    }
+
     /// The next answer; none when the connection is closed before it is whole.
     pub(crate) async fn answer(&mut self) -> Option<Reply> {
         tokio::time::timeout(PATIENCE, self.next(true))
