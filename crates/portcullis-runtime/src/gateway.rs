@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
-    Action, CompiledRule, Context, ContextBuilder, Coverage, Decision, DecisionPolicy,
-    DefaultContextBuilder, DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event,
-    GatewaySettings, History, Mode, OnTimeout, Parts, Policy, RiskRouter, Routing, RuleCoverage,
-    RuleId, RuleOutcome, Severity, StopSpec, nothing_triggered,
+    Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultContextBuilder,
+    DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, History, Mode, OnTimeout, Parts,
+    Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
+    nothing_triggered,
 };
 
 use tracing::field::Empty;
@@ -20,6 +20,7 @@ use crate::breaker::{Breakers, Circuit};
 use crate::deep::DeepRules;
 use crate::deferred;
 use crate::effects::{self, AlertSink, Flag, Quarantined, RecentAlerts, RunRecord, Runs};
+use crate::fast::{FastOutcome, second_try, wait_for};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxDepth, InboxLimits, MemoryInbox};
@@ -610,97 +611,6 @@ pub(crate) fn millis(ms: f64) -> Duration {
 /// A rule that has nothing to judge takes less on any machine. Only one with less time than this can
 /// overrun, so that nobody else is measured.
 const IDLE: Duration = Duration::from_micros(100);
-
-/// How a fast rule fared.
-enum FastOutcome {
-    Said(Option<Decision>),
-    Failed(RuleError),
-    TimedOut,
-}
-
-impl FastOutcome {
-    fn stops(&self) -> bool {
-        matches!(self, Self::Said(Some(decision)) if decision.action == Action::Stop)
-    }
-
-    fn of(answer: Result<Option<Decision>, RuleError>) -> Self {
-        match answer {
-            Ok(decision) => Self::Said(decision),
-            Err(error) => Self::Failed(error),
-        }
-    }
-}
-
-/// An inline rule that overran may only have lost the processor meanwhile. It is a pure function, so
-/// it is asked once more; one that is really too slow is too slow again.
-#[cold]
-fn second_try(rule: &CompiledRule, subject: &Subject<'_>, timeout: Duration) -> FastOutcome {
-    let again = Instant::now();
-    let answer = fence::catching(|| rule.evaluate(subject));
-    if again.elapsed() > timeout {
-        FastOutcome::TimedOut
-    } else {
-        FastOutcome::of(answer)
-    }
-}
-
-async fn wait_for(
-    answer: tokio::sync::oneshot::Receiver<fence::Answer>,
-    timeout: Duration,
-) -> FastOutcome {
-    match tokio::time::timeout(timeout, answer).await {
-        Ok(Ok(answer)) => FastOutcome::of(answer),
-        Ok(Err(_)) => FastOutcome::Failed(RuleError(
-            "no thread is free to run it: earlier calls have not returned".to_owned(),
-        )),
-        Err(_) => FastOutcome::TimedOut,
-    }
-}
-
-impl Gathered {
-    fn take(
-        &mut self,
-        place: usize,
-        rule: &CompiledRule,
-        event: &Event,
-        outcome: FastOutcome,
-        took: Duration,
-        settings: &GatewaySettings,
-    ) {
-        let id = rule.id();
-        if matches!(outcome, FastOutcome::Said(_)) {
-            self.coverage.judged = self.coverage.judged.and(rule.reads(event));
-        }
-        let (outcome, failure) = match outcome {
-            FastOutcome::Said(None) => (RuleOutcome::Clear, None),
-            FastOutcome::Said(Some(decision)) => {
-                self.decide(
-                    place,
-                    Decision {
-                        rule_id: id.clone(),
-                        ..decision
-                    },
-                );
-                (RuleOutcome::Decided, None)
-            }
-            FastOutcome::Failed(error) => (
-                RuleOutcome::Failed,
-                Some((ErrorCode::SyncError, format!("Rule failed: {error}"))),
-            ),
-            FastOutcome::TimedOut => (
-                RuleOutcome::TimedOut,
-                Some((ErrorCode::SyncTimeout, "Rule overran its time".to_owned())),
-            ),
-        };
-        self.cover(id, outcome, took);
-        if let Some((code, reason)) = failure
-            && !settings.sync_fail_open
-        {
-            let decision = Decision::stop(id.clone(), reason, StopSpec::code(code));
-            self.decide(place, decision.with_severity(Severity::Critical));
-        }
-    }
-}
 
 fn quarantined(flag: &Flag) -> Decision {
     let by = flag.by.as_deref().unwrap_or(flag.rule_id.as_str());

@@ -27,6 +27,7 @@ mod cases;
 mod deep;
 mod deferred;
 mod effects;
+mod fast;
 mod fence;
 mod gateway;
 mod ids;

@@ -1,0 +1,108 @@
+//! How fast rules fare, and what becomes of it: a rule that fails or overruns its time stops the run, unless the policy
+//! fails open.
+
+use std::time::{Duration, Instant};
+
+use portcullis_core::rules::{RuleError, Subject};
+use portcullis_core::{
+    Action, CompiledRule, Decision, ErrorCode, Event, GatewaySettings, RuleOutcome, Severity,
+    StopSpec,
+};
+
+use crate::fence;
+use crate::gateway::Gathered;
+
+/// How a fast rule fared.
+pub(crate) enum FastOutcome {
+    Said(Option<Decision>),
+    Failed(RuleError),
+    TimedOut,
+}
+
+impl FastOutcome {
+    pub(crate) fn stops(&self) -> bool {
+        matches!(self, Self::Said(Some(decision)) if decision.action == Action::Stop)
+    }
+
+    pub(crate) fn of(answer: Result<Option<Decision>, RuleError>) -> Self {
+        match answer {
+            Ok(decision) => Self::Said(decision),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// An inline rule that overran may only have lost the processor meanwhile. It is a pure function, so
+/// it is asked once more; one that is really too slow is too slow again.
+#[cold]
+pub(crate) fn second_try(
+    rule: &CompiledRule,
+    subject: &Subject<'_>,
+    timeout: Duration,
+) -> FastOutcome {
+    let again = Instant::now();
+    let answer = fence::catching(|| rule.evaluate(subject));
+    if again.elapsed() > timeout {
+        FastOutcome::TimedOut
+    } else {
+        FastOutcome::of(answer)
+    }
+}
+
+pub(crate) async fn wait_for(
+    answer: tokio::sync::oneshot::Receiver<fence::Answer>,
+    timeout: Duration,
+) -> FastOutcome {
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(answer)) => FastOutcome::of(answer),
+        Ok(Err(_)) => FastOutcome::Failed(RuleError(
+            "no thread is free to run it: earlier calls have not returned".to_owned(),
+        )),
+        Err(_) => FastOutcome::TimedOut,
+    }
+}
+
+impl Gathered {
+    pub(crate) fn take(
+        &mut self,
+        place: usize,
+        rule: &CompiledRule,
+        event: &Event,
+        outcome: FastOutcome,
+        took: Duration,
+        settings: &GatewaySettings,
+    ) {
+        let id = rule.id();
+        if matches!(outcome, FastOutcome::Said(_)) {
+            self.coverage.judged = self.coverage.judged.and(rule.reads(event));
+        }
+        let (outcome, failure) = match outcome {
+            FastOutcome::Said(None) => (RuleOutcome::Clear, None),
+            FastOutcome::Said(Some(decision)) => {
+                self.decide(
+                    place,
+                    Decision {
+                        rule_id: id.clone(),
+                        ..decision
+                    },
+                );
+                (RuleOutcome::Decided, None)
+            }
+            FastOutcome::Failed(error) => (
+                RuleOutcome::Failed,
+                Some((ErrorCode::SyncError, format!("Rule failed: {error}"))),
+            ),
+            FastOutcome::TimedOut => (
+                RuleOutcome::TimedOut,
+                Some((ErrorCode::SyncTimeout, "Rule overran its time".to_owned())),
+            ),
+        };
+        self.cover(id, outcome, took);
+        if let Some((code, reason)) = failure
+            && !settings.sync_fail_open
+        {
+            let decision = Decision::stop(id.clone(), reason, StopSpec::code(code));
+            self.decide(place, decision.with_severity(Severity::Critical));
+        }
+    }
+}
