@@ -66,8 +66,13 @@ fn load_built_in(path: &Path) -> Result<Loaded, LoadError> {
 }
 
 fn summary((policy, environments): &(Policy, usize)) -> String {
+    let deep = policy.deep_rules().iter().filter(|rule| rule.enabled);
+    let deep = match deep.count() {
+        0 => String::new(),
+        count => format!("{count} deep, "),
+    };
     format!(
-        " ({} rules, {environments} environments, digest {})",
+        " ({} rules, {deep}{environments} environments, digest {})",
         policy.rules().len(),
         &policy.identity().digest[..12],
     )

@@ -28,7 +28,6 @@ async fn work(
     let stop = serve::stop_signal()?;
     let worker =
         Worker::new(redis, side.host(), limits).map_err(|error| Failure::Input(error.into()))?;
-    let counts = worker.counts();
     deep::welcome(
         &format!("Working for the gateways called `{}`", redis.name),
         &side,
@@ -38,13 +37,6 @@ async fn work(
         () = worker.run(stop) => {}
         () = side.watch() => {}
     }
-    tracing::info!(
-        evaluated = counts.evaluated(),
-        taken_over = counts.claimed(),
-        failed = counts.failed(),
-        expired = counts.expired(),
-        "done"
-    );
     Ok(Answer::Yes)
 }
 

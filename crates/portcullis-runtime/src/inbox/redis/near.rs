@@ -78,7 +78,6 @@ pub(super) async fn carry(link: Link, client: Client, name: String, max_queued: 
         };
         let Err(error) = ended else { return };
         let why = trouble(&error);
-        tracing::warn!(inbox = "redis", "{why}");
         near.link.down(why);
         backoff.held(started.elapsed());
         near.meanwhile(tokio::time::sleep(backoff.next())).await;

@@ -131,6 +131,7 @@ impl Worker {
         let mut bench = Bench::new(Arc::clone(&self.host), self.limits, self.counts());
         let mut backoff = Backoff::new();
         let mut stop: Option<Instant> = None;
+        let mut said: Option<String> = None;
         loop {
             let started = Instant::now();
             let attempt = async {
@@ -142,6 +143,7 @@ impl Worker {
                     Ok(session) => {
                         self.counts.connected.store(true, Ordering::Relaxed);
                         tracing::info!(worker = self.id, "connected to the Redis");
+                        said = None;
                         session.work(&mut shutdown, &mut stop).await
                     }
                     Err(error) => Err(error),
@@ -153,7 +155,12 @@ impl Worker {
             };
             self.counts.connected.store(false, Ordering::Relaxed);
             let Err(error) = ended else { break };
-            tracing::warn!(worker = self.id, "{}", trouble(&error));
+            let why = trouble(&error);
+            // Said once, however often it is tried.
+            if said.as_ref() != Some(&why) {
+                tracing::warn!(worker = self.id, "{why}");
+                said = Some(why);
+            }
             if stop.is_some_and(|by| bench.is_empty() || Instant::now() >= by) {
                 break;
             }
