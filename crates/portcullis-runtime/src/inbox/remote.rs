@@ -209,6 +209,7 @@ impl Link {
     }
 
     /// Another request, if one is waiting already: for sending several at once.
+    #[cfg(feature = "redis")]
     pub(crate) fn try_next(&mut self) -> Option<DeepRequest> {
         self.outgoing.try_recv().ok()
     }
