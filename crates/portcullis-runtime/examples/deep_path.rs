@@ -182,7 +182,8 @@ async fn redis() {
     let (server, url) = Redis::start().await;
     let settings = RedisSettings::new(&url);
     let worker = Worker::new(&settings, host(Duration::ZERO), WorkerLimits::default()).unwrap();
-    let worker = tokio::spawn(worker.run(std::future::pending()));
+    // On a thread and a runtime of its own, as a process would be.
+    std::thread::spawn(move || one_thread().block_on(worker.run(std::future::pending())));
     let inbox = RemoteInbox::over_redis(&settings, InboxLimits::default()).unwrap();
     serving(&inbox).await;
     let client = redis::Client::open(url).unwrap();
@@ -195,7 +196,6 @@ async fn redis() {
             .unwrap();
     };
     side_by_side("Redis", "PING", async |n| ask(&inbox, n).await, ping).await;
-    worker.abort();
     drop(server);
 }
 
@@ -204,12 +204,13 @@ async fn grpc() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let host = host(Duration::ZERO);
     let settings = SidecarSettings::default();
-    let sidecar = tokio::spawn(serve_sidecar(
-        listener,
-        settings,
-        host,
-        std::future::pending(),
-    ));
+    let listener = listener.into_std().unwrap();
+    std::thread::spawn(move || {
+        one_thread().block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            serve_sidecar(listener, settings, host, std::future::pending()).await
+        })
+    });
     let inbox = RemoteInbox::over_grpc(&GrpcSettings::new(&url), InboxLimits::default()).unwrap();
     serving(&inbox).await;
     let channel = tonic::transport::Endpoint::from_shared(url).unwrap();
@@ -219,7 +220,6 @@ async fn grpc() {
         client.check(HealthCheckRequest::default()).await.unwrap();
     };
     side_by_side("gRPC", "a bare call", async |n| ask(&inbox, n).await, check).await;
-    sidecar.abort();
 }
 
 /// Ten thousand runs in flight at a time, over and over.
@@ -285,19 +285,15 @@ impl Drop for Redis {
     }
 }
 
+fn one_thread() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
 fn main() {
-    let one = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    one.unwrap().block_on(async {
+    one_thread().block_on(async {
         memory().await;
         breaker().await;
-    });
-    let two = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
-    two.unwrap().block_on(async {
         redis().await;
         grpc().await;
         crowd().await;
