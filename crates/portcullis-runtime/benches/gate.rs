@@ -10,26 +10,14 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_core::detectors::EntryPattern;
-use portcullis_core::rules::{EntityPattern, RuleInfo, RuleInput, RuleSettings, SecretRedaction};
-use portcullis_core::scan::EventSet;
-use portcullis_core::{
-    BreakerSettings, Context, ContextSnapshot, Decision, Event, EventType, GatewaySettings,
-    PolicyBuilder, RiskRouter, Routing, Severity, Step, StreamGuard, pack,
-};
-use portcullis_runtime::{AnswerStream, BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
-use tokio::runtime::Runtime;
+use portcullis_core::rules::{EntityPattern, RuleSettings, SecretRedaction};
+use portcullis_core::{Context, Event, PolicyBuilder, Severity, Step, StreamGuard, pack};
+use portcullis_runtime::{AnswerStream, Gateway};
 
 fn default_gateway() -> Gateway {
     let loaded = pack::load_default().unwrap_or_else(|report| panic!("{report}"));
     loaded.policy.warm();
     Gateway::builder(loaded.policy).build()
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn rfc_gateway() -> Gateway {
@@ -116,96 +104,5 @@ fn patterns(c: &mut Criterion) {
     group.finish();
 }
 
-struct Instant;
-
-impl DeepRule for Instant {
-    fn info(&self) -> RuleInfo {
-        RuleInfo {
-            id: "instant".into(),
-            version: "1".into(),
-            events: EventSet::from_iter([EventType::LlmBefore]),
-            severity: Severity::Low,
-        }
-    }
-
-    fn evaluate<'a>(
-        &'a self,
-        _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
-        Box::pin(async { Ok(None) })
-    }
-}
-
-/// A classifier that has died.
-struct Dead;
-
-impl DeepRule for Dead {
-    fn info(&self) -> RuleInfo {
-        Instant.info()
-    }
-
-    fn evaluate<'a>(
-        &'a self,
-        _input: RuleInput<'a>,
-    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
-        Box::pin(async { Err(DeepError::Failed("dead".to_owned())) })
-    }
-}
-
-struct AlwaysWait;
-
-impl RiskRouter for AlwaysWait {
-    fn route(&self, _event: &Event, _snapshot: &ContextSnapshot<'_>) -> Routing {
-        Routing {
-            async_wait_ms: 1000.0,
-            ..Routing::default()
-        }
-    }
-}
-
-/// From submit to a ready answer, through the in-memory inbox: the whole evaluation of a short
-/// prompt, with a deep rule that answers at once, with a dead one whose circuit is open, and without one.
-fn inbox(c: &mut Criterion) {
-    let runtime = runtime();
-    let event = Event::llm_before("bench", "hello");
-    let policy = || {
-        let settings = GatewaySettings {
-            async_breaker: BreakerSettings {
-                failures: 1,
-                cool_down_ms: 3.6e6,
-            },
-            ..GatewaySettings::default()
-        };
-        let builder = PolicyBuilder::new("bench", "1").gateway(settings);
-        builder
-            .compile()
-            .unwrap_or_else(|report| panic!("{report}"))
-    };
-    let with = |rule: Arc<dyn DeepRule>| {
-        let mut rules = DeepRules::new();
-        rules.register(rule);
-        Gateway::builder(policy())
-            .deep_rules(rules)
-            .risk_router(AlwaysWait)
-            .build()
-    };
-    let without = Gateway::builder(policy()).risk_router(AlwaysWait).build();
-    let cases = [
-        ("one deep rule", with(Arc::new(Instant))),
-        ("a dead one, circuit open", with(Arc::new(Dead))),
-        ("none", without),
-    ];
-    let mut group = c.benchmark_group("memory inbox");
-    for (name, gateway) in cases {
-        let mut context = Context::new("bench");
-        group.bench_function(name, |b| {
-            b.iter(|| {
-                black_box(runtime.block_on(gateway.evaluate(&mut context, black_box(&event))))
-            });
-        });
-    }
-    group.finish();
-}
-
-criterion_group!(benches, events, streams, patterns, inbox);
+criterion_group!(benches, events, streams, patterns);
 criterion_main!(benches);

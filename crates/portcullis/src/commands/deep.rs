@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use anyhow::Context;
 use portcullis_server::config::Settings;
 use portcullis_server::{FarSide, telemetry};
 
@@ -33,11 +32,7 @@ where
 {
     let exporting = telemetry::start(&settings.telemetry, &settings.agent.name, log)
         .map_err(|error| Failure::Input(error.into()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .map_err(Failure::Unavailable)?;
+    let runtime = serve::threads()?;
     let side = FarSide::load(&settings.policy, settings.variables.clone())?;
     if side.rules().is_empty() {
         return Err(Failure::Input(anyhow::anyhow!(

@@ -31,14 +31,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Answer, Failure> {
     };
     let exporting = telemetry::start(&settings.telemetry, &settings.agent.name, &args.log)
         .map_err(|error| Failure::Input(error.into()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .map_err(Failure::Unavailable)?;
+    let runtime = threads()?;
     let served = runtime.block_on(serve(settings, token.as_deref()));
     exporting.finish();
     served
+}
+
+/// A runtime for a process that many ask at once.
+pub(super) fn threads() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .map_err(Failure::Unavailable)
 }
 
 async fn serve(settings: Settings, token: Option<&str>) -> Result<Answer, Failure> {
