@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod a2a;
 pub mod canonical;
 mod decision;
 pub mod definitions;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A SHA-256 digest.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Digest([u8; 32]);
 
 /// A text that is not a digest.
@@ -30,7 +30,7 @@ impl Digest {
     }
 
     /// Its digits.
-    pub(super) fn hex(&self) -> [u8; 64] {
+    pub(crate) fn hex(&self) -> [u8; 64] {
         let mut digits = [0; 64];
         write_hex(&self.0, &mut digits);
         digits
@@ -39,7 +39,8 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // All of them are ASCII.
+        f.write_str(str::from_utf8(&self.hex()).unwrap_or_default())
     }
 }
 
@@ -59,9 +60,10 @@ impl FromStr for Digest {
     }
 }
 
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.to_string()
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digits = self.hex();
+        serializer.serialize_str(str::from_utf8(&digits).unwrap_or_default())
     }
 }
 

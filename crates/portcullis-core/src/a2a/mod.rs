@@ -1,0 +1,44 @@
+//! Evidence from A2A packets: raw bytes in, a canonical batch with a digest out.
+//!
+//! A packet tells what one agent told another: what it can do, a task it was given, an artefact it made. The
+//! [`Adapter`] reads one within [`Limits`], maps it to a CloudEvents envelope, says what was lost on the way, and
+//! names the bytes it came from by their digest. Nothing is looked up and nothing is made up: the same bytes always
+//! give the same batch.
+//!
+//! ```
+//! use portcullis_core::a2a::{Adapter, Input, Mode};
+//!
+//! let packet = br#"{"protocol": "a2a", "version": "0.2.0", "event_type": "task.requested",
+//!     "timestamp": "2026-02-27T11:05:00Z", "agent": {"id": "agent://planner"}, "task": {"id": "task-1"}}"#;
+//! let batch = Adapter::new(Mode::Strict).convert(Input::json(packet))?;
+//! assert_eq!(batch.event().kind, "assay.adapter.a2a.task.requested");
+//! assert_eq!(batch.event().subject, "task-1");
+//! assert!(!batch.event().data.discovery.agent_card_visible);
+//!
+//! let sealed = batch.seal()?;
+//! println!("{} {}", sealed.digest, sealed.json);
+//! # Ok::<(), portcullis_core::a2a::ConvertError>(())
+//! ```
+//!
+//! Invariant: visibility in [`Discovery`] is set by the frozen paths alone, whichever way a packet came.
+
+mod batch;
+mod convert;
+mod discovery;
+mod entry;
+mod error;
+mod json;
+mod packet;
+mod time;
+
+pub use batch::{
+    Agent, Artifact, Batch, Event, Lossiness, LossinessLevel, Message, Note, Payload,
+    RawPayloadRef, Sealed, Task, write_answer,
+};
+pub use convert::{Adapter, Input, Limits, Mode};
+pub use discovery::{Discovery, SourceKind};
+pub use entry::{BATCH_ENTRY, EntryMembers};
+pub use error::{ConvertError, ErrorKind};
+pub use json::Json;
+pub use packet::Packet;
+pub use time::Time;
