@@ -1,15 +1,13 @@
 //! What a packet becomes.
 //!
-//! Invariant: the fields of every type here are declared in the order of their JSON names, so that what serde writes is
-//! canonical as it comes: names sorted by their UTF-8 bytes, no spaces, numbers and strings as `serde_json` writes them.
+//! Invariant: the fields of every type here are declared in the order of their JSON names, so that what serde writes of
+//! them is canonical as it comes.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use super::discovery::Discovery;
-use super::error::ConvertError;
 use super::json::Json;
 use super::time::Time;
 use crate::evidence::Digest;
@@ -208,6 +206,13 @@ impl LossinessLevel {
     }
 }
 
+impl<'a> Batch<'a> {
+    /// The event that the packet made.
+    pub fn event(&self) -> &Event<'a> {
+        &self.events[0]
+    }
+}
+
 /// Something that was made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -229,6 +234,19 @@ pub enum Note {
     UnknownMessage,
 }
 
+impl Note {
+    /// Its words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownAgent => "missing agent.id -> substituted unknown-agent",
+            Self::GenericMessage => "unsupported event_type -> emitted generic A2A message event",
+            Self::UnknownTask => "missing task.id -> substituted unknown-task",
+            Self::UnknownArtifact => "missing artifact.id -> substituted unknown-artifact",
+            Self::UnknownMessage => "missing message.id -> substituted unknown-message",
+        }
+    }
+}
+
 /// The bytes that a packet came in, by their digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -246,87 +264,8 @@ impl<'a> RawPayloadRef<'a> {
     pub(super) fn of(payload: &[u8], media_type: &'a str) -> Self {
         Self {
             media_type,
-            sha256: sha256(payload),
+            sha256: Digest::of(payload),
             size_bytes: payload.len() as u64,
         }
-    }
-}
-
-/// A batch in canonical form, and the digest of that.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sealed {
-    /// The canonical form.
-    pub json: String,
-    /// Its SHA-256.
-    pub digest: Digest,
-}
-
-impl<'a> Batch<'a> {
-    /// The event that the packet made.
-    pub fn event(&self) -> &Event<'a> {
-        &self.events[0]
-    }
-
-    /// Its canonical form and digest.
-    pub fn seal(&self) -> Result<Sealed, ConvertError> {
-        let mut json = Vec::with_capacity(2048);
-        let digest = write_canonical(self, &mut json)?;
-        let json = String::from_utf8(json).map_err(unwritable)?;
-        Ok(Sealed { json, digest })
-    }
-}
-
-impl Payload<'_> {
-    /// The digest of its canonical form. Unlike the batch's it does not depend on how the packet was spelled.
-    pub fn digest(&self) -> Result<Digest, ConvertError> {
-        write_canonical(self, &mut Vec::with_capacity(1024))
-    }
-}
-
-impl Discovery {
-    /// The digest of its canonical form.
-    pub fn digest(&self) -> Result<Digest, ConvertError> {
-        write_canonical(self, &mut Vec::with_capacity(256))
-    }
-}
-
-/// Appends what every door answers to a packet: `{"batch":{…},"digest":"…"}`, or `{"error":{"kind":…,"message":…}}`.
-pub fn write_answer(
-    result: &Result<Batch<'_>, ConvertError>,
-    out: &mut Vec<u8>,
-) -> Result<(), ConvertError> {
-    match result {
-        Ok(batch) => {
-            out.extend_from_slice(br#"{"batch":"#);
-            let digest = write_canonical(batch, out)?;
-            out.extend_from_slice(br#","digest":""#);
-            out.extend_from_slice(&digest.hex());
-            out.extend_from_slice(br#""}"#);
-            Ok(())
-        }
-        Err(error) => {
-            #[derive(Serialize)]
-            struct Answer<'e> {
-                error: &'e ConvertError,
-            }
-            serde_json::to_writer(out, &Answer { error }).map_err(unwritable)
-        }
-    }
-}
-
-/// Appends the canonical form of something here, and digests it.
-fn write_canonical(value: &impl Serialize, out: &mut Vec<u8>) -> Result<Digest, ConvertError> {
-    let start = out.len();
-    serde_json::to_writer(&mut *out, value).map_err(unwritable)?;
-    Ok(sha256(&out[start..]))
-}
-
-fn sha256(bytes: &[u8]) -> Digest {
-    Digest::new(Sha256::digest(bytes).into())
-}
-
-fn unwritable(error: impl std::fmt::Display) -> ConvertError {
-    ConvertError::Infrastructure {
-        message: format!("the batch cannot be written: {error}"),
     }
 }

@@ -14,19 +14,6 @@ use super::time::Time;
 const PROTOCOL: &str = "a2a";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the protocol has at the top of a packet; everything else there is unmapped.
-const MEMBERS: [&str; 9] = [
-    "agent",
-    "artifact",
-    "attributes",
-    "event_type",
-    "message",
-    "protocol",
-    "task",
-    "timestamp",
-    "version",
-];
-
 /// What to do with a packet that lacks something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
@@ -174,13 +161,12 @@ impl Adapter {
         let text = str::from_utf8(input.payload).map_err(|error| ConvertError::NotUtf8 {
             at: error.valid_up_to(),
         })?;
-        let mut packet = Json::parse(text, &self.limits)?;
-        check_protocol(&packet)?;
-        let version = version(&mut packet, input.protocol_version)?;
-        let unmapped = unmapped_members(&packet);
+        let mut packet = Members::of(Json::parse(text, &self.limits)?)?;
+        check_protocol(packet.protocol.as_ref())?;
+        let version = version(packet.version.take(), input.protocol_version)?;
         let mut mapping = Mapping {
             mode: self.mode,
-            unmapped_fields: unmapped,
+            unmapped_fields: packet.unmapped,
             notes: Vec::new(),
         };
         let fields = mapping.fields(packet)?;
@@ -235,21 +221,61 @@ impl EventType {
     }
 }
 
-fn check_protocol(packet: &Json<'_>) -> Result<(), ConvertError> {
-    let found = match packet {
-        Json::Object(_) => match packet.get("protocol") {
-            Some(Json::String(protocol)) if protocol == PROTOCOL => return Ok(()),
-            Some(Json::String(protocol)) => format!("found {}", excerpt(protocol)),
-            Some(other) => format!("found {}", other.what()),
-            None => "it is missing".to_owned(),
-        },
-        other => format!("a packet is an object, found {}", other.what()),
-    };
-    Err(ConvertError::NotA2a { found })
+/// The members of a packet as they came.
+#[derive(Default)]
+struct Members<'a> {
+    protocol: Option<Json<'a>>,
+    version: Option<Json<'a>>,
+    event_type: Option<Json<'a>>,
+    timestamp: Option<Json<'a>>,
+    agent: Json<'a>,
+    task: Json<'a>,
+    artifact: Json<'a>,
+    message: Json<'a>,
+    attributes: Option<Json<'a>>,
+    /// How many others there were.
+    unmapped: u32,
 }
 
-fn version<'a>(packet: &mut Json<'a>, told: Option<&'a str>) -> Result<Cow<'a, str>, ConvertError> {
-    let version = packet.take("version").and_then(Json::into_string);
+impl<'a> Members<'a> {
+    fn of(packet: Json<'a>) -> Result<Self, ConvertError> {
+        let Json::Object(all) = packet else {
+            let found = format!("a packet is an object, found {}", packet.what());
+            return Err(ConvertError::NotA2a { found });
+        };
+        let mut members = Self::default();
+        for (name, value) in all {
+            match &*name {
+                "protocol" => members.protocol = Some(value),
+                "version" => members.version = Some(value),
+                "event_type" => members.event_type = Some(value),
+                "timestamp" => members.timestamp = Some(value),
+                "agent" => members.agent = value,
+                "task" => members.task = value,
+                "artifact" => members.artifact = value,
+                "message" => members.message = value,
+                "attributes" => members.attributes = Some(value),
+                _ => members.unmapped += 1,
+            }
+        }
+        Ok(members)
+    }
+}
+
+fn check_protocol(protocol: Option<&Json<'_>>) -> Result<(), ConvertError> {
+    match protocol {
+        Some(Json::String(protocol)) if protocol == PROTOCOL => Ok(()),
+        other => Err(ConvertError::NotA2a {
+            found: found(other),
+        }),
+    }
+}
+
+fn version<'a>(
+    version: Option<Json<'a>>,
+    told: Option<&'a str>,
+) -> Result<Cow<'a, str>, ConvertError> {
+    let version = version.and_then(Json::into_string);
     let version = version
         .or(told.map(Cow::Borrowed))
         .ok_or(ConvertError::NoVersion)?;
@@ -274,16 +300,6 @@ fn is_supported(version: &str) -> bool {
     major.is_empty() && !matches!(minor, "" | "1")
 }
 
-fn unmapped_members(packet: &Json<'_>) -> u32 {
-    let Json::Object(members) = packet else {
-        return 0;
-    };
-    let unmapped = members
-        .iter()
-        .filter(|(name, _)| !MEMBERS.contains(&&**name));
-    unmapped.count() as u32
-}
-
 /// What of a packet goes into its event.
 struct Fields<'a> {
     upstream_event_type: Option<Cow<'a, str>>,
@@ -305,13 +321,17 @@ struct Mapping {
 
 impl Mapping {
     /// Reads the members one after the other, in the order that their faults are reported in.
-    fn fields<'a>(&mut self, mut packet: Json<'a>) -> Result<Fields<'a>, ConvertError> {
-        let upstream_event_type = packet.take("event_type");
-        let mut agent = packet.take("agent").unwrap_or_default();
-        let mut task = packet.take("task").unwrap_or_default();
-        let mut artifact = packet.take("artifact").unwrap_or_default();
-        let mut message = packet.take("message").unwrap_or_default();
-
+    fn fields<'a>(&mut self, packet: Members<'a>) -> Result<Fields<'a>, ConvertError> {
+        let Members {
+            event_type: upstream_event_type,
+            timestamp,
+            mut agent,
+            mut task,
+            mut artifact,
+            mut message,
+            mut attributes,
+            ..
+        } = packet;
         let agent_id = text(&mut agent, "id");
         let agent_id = self.required(agent_id, "agent.id", "unknown-agent", Note::UnknownAgent)?;
         let event_type = self.event_type(upstream_event_type.as_ref())?;
@@ -331,14 +351,11 @@ impl Mapping {
             message_id = Some(self.required(message_id, "message.id", "unknown-message", note)?);
         }
 
-        let mut attributes = packet.take("attributes");
         if let Some(attributes) = &mut attributes {
             attributes.sort_lists();
         }
-        let time = match packet.get("timestamp") {
-            Some(Json::String(text)) => Time::parse(text),
-            _ => None,
-        };
+        let time = timestamp.and_then(Json::into_string);
+        let time = time.and_then(|text| Time::parse(&text));
         Ok(Fields {
             upstream_event_type: upstream_event_type.and_then(Json::into_string),
             event_type,
@@ -393,11 +410,7 @@ impl Mapping {
             }
         }
         if self.mode == Mode::Strict {
-            let found = match upstream {
-                Some(Json::String(name)) => format!("found {}", excerpt(name)),
-                Some(other) => format!("found {}", other.what()),
-                None => "it is missing".to_owned(),
-            };
+            let found = found(upstream);
             return Err(ConvertError::UnmappedEventType { found });
         }
         self.substituted(Note::GenericMessage);
@@ -485,11 +498,16 @@ fn capabilities<'a>(agent: &mut Json<'a>) -> Option<Vec<Cow<'a, str>>> {
     Some(capabilities)
 }
 
-/// Something from a packet, for a message.
-fn excerpt(text: &str) -> String {
-    format!("{:?}", cut(text))
+/// What was there instead of what was expected, for a message.
+fn found(value: Option<&Json<'_>>) -> String {
+    match value {
+        Some(Json::String(text)) => format!("found {:?}", cut(text)),
+        Some(other) => format!("found {}", other.what()),
+        None => "it is missing".to_owned(),
+    }
 }
 
+/// As much of a text as a message should hold.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(64)]
 }

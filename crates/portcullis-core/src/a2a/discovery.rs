@@ -67,6 +67,16 @@ struct Matches {
 }
 
 impl SourceKind {
+    /// Its name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TypedPayload => "typed_payload",
+            Self::Attributes => "attributes",
+            Self::Unmapped => "unmapped",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// The kind that takes precedence.
     fn of(matches: Matches) -> Self {
         if matches.typed_payload {

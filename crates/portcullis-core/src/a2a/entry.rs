@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::batch::Sealed;
 use super::error::ConvertError;
+use super::write::Sealed;
 
 /// The `event` of an entry that keeps a batch.
 pub const BATCH_ENTRY: &str = "a2a_batch";

@@ -15,7 +15,7 @@
 //! assert_eq!(batch.event().subject, "task-1");
 //! assert!(!batch.event().data.discovery.agent_card_visible);
 //!
-//! let sealed = batch.seal()?;
+//! let sealed = batch.seal();
 //! println!("{} {}", sealed.digest, sealed.json);
 //! # Ok::<(), portcullis_core::a2a::ConvertError>(())
 //! ```
@@ -30,10 +30,11 @@ mod error;
 mod json;
 mod packet;
 mod time;
+mod write;
 
 pub use batch::{
     Agent, Artifact, Batch, Event, Lossiness, LossinessLevel, Message, Note, Payload,
-    RawPayloadRef, Sealed, Task, write_answer,
+    RawPayloadRef, Task,
 };
 pub use convert::{Adapter, Input, Limits, Mode};
 pub use discovery::{Discovery, SourceKind};
@@ -42,3 +43,4 @@ pub use error::{ConvertError, ErrorKind};
 pub use json::Json;
 pub use packet::Packet;
 pub use time::Time;
+pub use write::{Sealed, write_answer};

@@ -3,10 +3,9 @@
 mod check;
 mod write;
 
-use std::fmt::Write;
-
 use serde::Serialize;
-use sha2::{Digest, Sha256};
+
+use crate::evidence::Digest;
 
 pub(crate) use check::{MAX_DEPTH, Member, NotCanonical, check};
 pub(crate) use write::{compare_names, write_number, write_string};
@@ -17,12 +16,7 @@ pub(crate) const MAX_EXACT_INTEGER: u64 = (1 << 53) - 1;
 /// Lowercase hex SHA-256 over the canonical JSON of a value.
 pub fn digest(value: &impl Serialize) -> Result<String, serde_json::Error> {
     let bytes = serde_json_canonicalizer::to_vec(value)?;
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(&bytes) {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(hex)
+    Ok(Digest::of(&bytes).to_string())
 }
 
 #[cfg(test)]

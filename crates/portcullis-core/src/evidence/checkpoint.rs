@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::digest::{read_hex, write_hex};
 use super::{Digest, Link};
@@ -139,7 +138,7 @@ impl FromStr for SigningKey {
 impl PublicKey {
     /// A short name: the first 16 digits of the SHA-256 of its bytes.
     pub fn id(&self) -> String {
-        let digest = Digest::new(Sha256::digest(self.0.as_bytes()).into());
+        let digest = Digest::of(self.0.as_bytes());
         let mut id = digest.to_string();
         id.truncate(16);
         id
