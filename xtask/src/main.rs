@@ -7,7 +7,7 @@ mod detection;
 mod tidy;
 mod workspace;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
@@ -19,7 +19,9 @@ usage: cargo xtask <command>
 
 commands:
   tidy   check the repository's own rules: crate edges, sizes, names, links, generated pages
-  docs   write the pages under docs/ that are generated from the code
+  docs   write the pages and schemas under docs/ that are generated from the code
+  goldens
+         write anew what becomes of the A2A packets among core's fixtures, and show what changed
   detection
          measure the detectors on the corpora in $PORTCULLIS_DATA; writes docs/DETECTION.md and its plot
 ";
@@ -29,6 +31,7 @@ fn main() -> Result<ExitCode> {
     match arguments.join(" ").as_str() {
         "tidy" => tidy(),
         "docs" => docs(),
+        "goldens" => goldens(),
         "detection" => detection::run(&Workspace::load()?).map(|()| ExitCode::SUCCESS),
         _ => {
             eprint!("{USAGE}");
@@ -49,10 +52,46 @@ fn tidy() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
+fn goldens() -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let written = Command::new(env!("CARGO"))
+        .args([
+            "test",
+            "--quiet",
+            "--locked",
+            "--package",
+            "portcullis-core",
+            "--test",
+            "it",
+            "--",
+            "a2a::golden_batches",
+        ])
+        .current_dir(workspace.root())
+        .env("PORTCULLIS_GOLDENS", "write")
+        .status()?;
+    anyhow::ensure!(written.success(), "the golden files could not be written");
+    let shown = Command::new("git")
+        .args([
+            "--no-pager",
+            "diff",
+            "--stat",
+            "--patch",
+            "--",
+            "crates/portcullis-core/tests/it/fixtures/a2a/golden",
+        ])
+        .current_dir(workspace.root())
+        .status()?;
+    Ok(if shown.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
 fn docs() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     for (path, text) in generated_pages::all() {
-        workspace.write(path, &text)?;
+        workspace.write(&path, &text)?;
         println!("wrote {path}");
     }
     Ok(ExitCode::SUCCESS)

@@ -48,8 +48,8 @@ pub(crate) fn check(workspace: &Workspace) -> Vec<String> {
         report(path, markdown_links::check(path, text, &workspace.paths));
     }
     for (path, expected) in generated_pages::all() {
-        let found = workspace.texts.get(path).map(String::as_str);
-        report(path, generated_pages::check(&expected, found));
+        let found = workspace.texts.get(&path).map(String::as_str);
+        report(&path, generated_pages::check(&expected, found));
     }
     problems
 }

@@ -53,6 +53,10 @@ impl Workspace {
         })
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(crate) fn write(&self, path: &str, text: &str) -> Result<()> {
         let target = self.root.join(path);
         if let Some(directory) = target.parent() {

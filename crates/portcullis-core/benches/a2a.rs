@@ -26,7 +26,7 @@ fn convert(c: &mut Criterion) {
         b.iter(|| {
             out.clear();
             let batch = adapter.convert(Input::json(black_box(PACKET.as_bytes())));
-            write_answer(&batch, &mut out)
+            write_answer(&batch, &mut out);
         });
     });
     group.bench_function("a Value, written and digested", |b| {

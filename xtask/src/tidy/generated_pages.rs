@@ -1,18 +1,21 @@
-//! The pages under `docs/` that are written from the code. They are committed, for reading on the
+//! The pages and schemas under `docs/` that are written from the code. They are committed, for reading on the
 //! web, and held to their source here.
 
-use portcullis_core::reference;
+use portcullis_core::{a2a, reference};
 
 use super::Finding;
 
 /// Every generated page: its path and what it must say.
-pub(crate) fn all() -> [(&'static str, String); 3] {
-    let error_codes = reference::error_codes_page();
-    [
-        ("docs/rules.md", reference::rules_page()),
-        ("docs/error-codes.md", error_codes),
-        ("docs/detectors.md", reference::detectors_page()),
-    ]
+pub(crate) fn all() -> Vec<(String, String)> {
+    let pages = [
+        ("rules.md", reference::rules_page()),
+        ("error-codes.md", reference::error_codes_page()),
+        ("detectors.md", reference::detectors_page()),
+    ];
+    let pages = pages.map(|(name, text)| (format!("docs/{name}"), text));
+    let schemas = a2a::schemas();
+    let schemas = schemas.map(|(name, text)| (format!("docs/schemas/{name}"), text));
+    pages.into_iter().chain(schemas).collect()
 }
 
 /// `found` is the text of the committed file, if there is one.

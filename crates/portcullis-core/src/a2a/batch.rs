@@ -28,12 +28,15 @@ pub struct Batch<'a> {
 pub struct Event<'a> {
     /// Which commit the producer was built from: not told.
     #[serde(rename = "assaygit")]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "unknown")))]
     pub git: &'static str,
     /// Always `false`: the adapter does not look for personal data, so nothing can be read from it.
     #[serde(rename = "assaypii")]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = false)))]
     pub pii: bool,
     /// Who made the event.
     #[serde(rename = "assayproducer")]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "portcullis")))]
     pub producer: &'static str,
     /// In which version.
     #[serde(rename = "assayproducerversion")]
@@ -43,6 +46,7 @@ pub struct Event<'a> {
     pub run_id: String,
     /// Always `false`: the adapter does not look for secrets, so nothing can be read from it.
     #[serde(rename = "assaysecrets")]
+    #[cfg_attr(feature = "schema", schemars(extend("const" = false)))]
     pub secrets: bool,
     /// Its number in the run.
     #[serde(rename = "assayseq")]
@@ -50,17 +54,20 @@ pub struct Event<'a> {
     /// What the packet said.
     pub data: Payload<'a>,
     /// What `data` is.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "application/json")))]
     pub datacontenttype: &'static str,
     /// The run and the number.
     pub id: String,
     /// Where it comes from.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "urn:assay:adapter:a2a")))]
     pub source: &'static str,
     /// The version of CloudEvents.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "1.0")))]
     pub specversion: &'static str,
     /// The task, artefact or message that it is about, or else the agent.
     pub subject: Cow<'a, str>,
     /// When it happened, as the packet says.
-    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    #[cfg_attr(feature = "schema", schemars(with = "String", extend("format" = "date-time")))]
     pub time: Time,
     /// What happened.
     #[serde(rename = "type")]
@@ -72,6 +79,7 @@ pub struct Event<'a> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Payload<'a> {
     /// Which contract the mapping keeps to.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "assay-adapter-a2a")))]
     pub adapter_id: &'static str,
     /// The version of the program that did it.
     pub adapter_version: &'static str,
@@ -89,8 +97,10 @@ pub struct Payload<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<Message<'a>>,
     /// `a2a`.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "a2a")))]
     pub protocol: &'static str,
     /// `a2a`.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "a2a")))]
     pub protocol_name: &'static str,
     /// The version of the protocol, as the packet or whoever received it says.
     pub protocol_version: Cow<'a, str>,
@@ -254,7 +264,10 @@ pub struct RawPayloadRef<'a> {
     /// What they are.
     pub media_type: &'a str,
     /// Their SHA-256.
-    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^[0-9a-f]{64}$"))
+    )]
     pub sha256: Digest,
     /// How many there are.
     pub size_bytes: u64,

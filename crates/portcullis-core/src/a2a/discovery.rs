@@ -29,8 +29,11 @@ const NAMESPACE: &str = "assay_g4";
 
 /// What of an agent's card is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(deny_unknown_fields)
+)]
 pub struct Discovery {
     /// What kind of source made the card visible. Version 1 produces `attributes` and `unknown` only. Not how far that source is to be trusted.
     pub agent_card_source_kind: SourceKind,
@@ -39,6 +42,7 @@ pub struct Discovery {
     /// A producer put `true` at `attributes.assay_g4.extended_card_access.visible`. Not that anybody was authenticated or authorised, or that access succeeded.
     pub extended_card_access_visible: bool,
     /// Always `false` in version 1. Says nothing about signatures.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = false)))]
     pub signature_material_visible: bool,
 }
 

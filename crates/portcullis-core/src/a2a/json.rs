@@ -36,6 +36,10 @@ impl<'a> Json<'a> {
     ///
     /// What is not JSON at all is said first, wherever it is; then what is too deep or too long.
     pub(super) fn parse(text: &'a str, limits: &Limits) -> Result<Self, ConvertError> {
+        if text.starts_with('\u{feff}') {
+            let message = "it begins with a byte order mark: leave that out".to_owned();
+            return Err(ConvertError::NotJson { message });
+        }
         let found = OnceCell::new();
         let seed = Seed {
             limits,

@@ -29,6 +29,8 @@ mod entry;
 mod error;
 mod json;
 mod packet;
+#[cfg(feature = "schema")]
+mod schema;
 mod time;
 mod write;
 
@@ -42,5 +44,7 @@ pub use entry::{BATCH_ENTRY, EntryMembers};
 pub use error::{ConvertError, ErrorKind};
 pub use json::Json;
 pub use packet::Packet;
+#[cfg(feature = "schema")]
+pub use schema::schemas;
 pub use time::Time;
 pub use write::{Sealed, write_answer};

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod a2a;
 mod diagnostics;
 mod digests;
 mod evasions;
