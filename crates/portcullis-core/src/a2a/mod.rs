@@ -27,6 +27,7 @@ mod convert;
 mod discovery;
 mod entry;
 mod error;
+mod import;
 mod json;
 mod packet;
 #[cfg(feature = "schema")]
@@ -42,6 +43,7 @@ pub use convert::{Adapter, Input, Limits, Mode};
 pub use discovery::{Discovery, SourceKind};
 pub use entry::{BATCH_ENTRY, EntryMembers};
 pub use error::{ConvertError, ErrorKind};
+pub use import::{ImportOptions, import};
 pub use json::Json;
 pub use packet::Packet;
 #[cfg(feature = "schema")]
