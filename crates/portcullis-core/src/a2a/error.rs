@@ -126,6 +126,23 @@ pub enum ConvertError {
         /// What was there instead.
         found: String,
     },
+    /// Not what A2A clients and servers send.
+    #[error("this is not A2A traffic that can be read: {problem}")]
+    NotTraffic {
+        /// Where it is, what is wrong with it, and what was expected.
+        problem: String,
+    },
+    /// Nobody says whose doing it was.
+    #[error(
+        "missing required field: agent: messages, tasks and artifacts name no agent, so name it when importing"
+    )]
+    NoAgent,
+    /// One payload would make too many packets.
+    #[error("the payload tells of more than max_array_length ({limit}) things: send fewer at once")]
+    TooManyPackets {
+        /// How many there may be.
+        limit: usize,
+    },
     /// The conversion was asked for wrongly.
     #[error("{message}")]
     Config {
@@ -151,6 +168,9 @@ impl ConvertError {
             | Self::ArrayTooLong { .. }
             | Self::NotA2a { .. }
             | Self::NoVersion
+            | Self::NotTraffic { .. }
+            | Self::NoAgent
+            | Self::TooManyPackets { .. }
             | Self::Missing { .. } => ErrorKind::Measurement,
             Self::UnsupportedVersion { .. } => ErrorKind::UnsupportedProtocolVersion,
             Self::UnmappedEventType { .. } => ErrorKind::StrictLossinessViolation,

@@ -134,10 +134,27 @@ impl Serialize for Json<'_> {
 }
 
 /// Where a value stands.
-enum Place<'p> {
+#[derive(Clone, Copy)]
+pub(super) enum Place<'p> {
+    /// At the top.
     Root,
+    /// In an object.
     Member(&'p Place<'p>, &'p str),
+    /// In an array.
     Item(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    /// How it is called: names cut, since a message should be read.
+    pub(super) fn path(&self) -> String {
+        const LONGEST: usize = 200;
+        let mut path = self.to_string();
+        if path.len() > LONGEST {
+            path.truncate(path.floor_char_boundary(LONGEST));
+            path.push('…');
+        }
+        path
+    }
 }
 
 /// As a JSON pointer.
@@ -171,17 +188,6 @@ impl Seed<'_> {
         self.violation.get().is_some()
     }
 
-    /// How its place is called: names cut, since a message should be read.
-    fn path(&self) -> String {
-        const LONGEST: usize = 200;
-        let mut path = self.place.to_string();
-        if path.len() > LONGEST {
-            path.truncate(path.floor_char_boundary(LONGEST));
-            path.push('…');
-        }
-        path
-    }
-
     /// Whether an array or object may be here.
     fn enter(&self) -> bool {
         if self.depth < self.limits.max_depth() {
@@ -189,7 +195,7 @@ impl Seed<'_> {
         }
         let limit = self.limits.max_depth();
         self.violation.get_or_init(|| ConvertError::TooDeep {
-            path: self.path(),
+            path: self.place.path(),
             limit,
         });
         false
@@ -251,7 +257,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 let limit = self.limits.max_array_length();
                 if list.len() == limit {
                     self.violation.get_or_init(|| ConvertError::ArrayTooLong {
-                        path: self.path(),
+                        path: self.place.path(),
                         limit,
                     });
                 }
@@ -284,11 +290,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         object.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if let Some(twice) = object.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let place = Place::Member(self.place, &twice[0].0);
-            let path = Seed {
-                place: &place,
-                ..self
-            }
-            .path();
+            let path = place.path();
             return Err(A::Error::custom(format!(
                 "`{path}` is there twice: readers would disagree about which counts"
             )));

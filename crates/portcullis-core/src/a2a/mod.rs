@@ -20,6 +20,9 @@
 //! # Ok::<(), portcullis_core::a2a::ConvertError>(())
 //! ```
 //!
+//! Whoever speaks today's A2A need not write packets: [`import`] makes them of agent cards, JSON-RPC calls, messages,
+//! tasks and artefacts.
+//!
 //! Invariant: visibility in [`Discovery`] is set by the frozen paths alone, whichever way a packet came.
 
 mod batch;
