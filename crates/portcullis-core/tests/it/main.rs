@@ -9,6 +9,7 @@
 )]
 
 mod a2a;
+mod a2a_import;
 mod diagnostics;
 mod digests;
 mod evasions;

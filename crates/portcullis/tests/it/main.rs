@@ -1,6 +1,8 @@
 //! The binary as people use it.
 
 #[cfg(test)]
+mod a2a_sdk;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod decision;

@@ -57,7 +57,7 @@ pub struct ImportOptions<'a> {
 /// | member | what it is |
 /// |---|---|
 /// | `agent_version`, `protocol_version` | of a card: the version of the agent, and of the protocol that it speaks |
-/// | `append`, `final`, `last_chunk` | of an update, if they are `true` |
+/// | `append`, `last_chunk` | of an update of an artefact, if they are `true` |
 /// | `context_id` | the context that it belongs to |
 /// | `envelope_metadata` | the metadata of the request or update that it came in |
 /// | `extensions`, `reference_task_ids` | of a message |
@@ -143,7 +143,8 @@ impl<'a> Import<'a, '_> {
         }
         let place_of_result = Place::Member(&place, "result");
         match item.take("result") {
-            Some(Json::Null) => Ok(()),
+            // Some leave out what is null.
+            None | Some(Json::Null) => Ok(()),
             Some(Json::Array(items)) => {
                 for (index, item) in items.into_iter().enumerate() {
                     let place = Place::Item(&place_of_result, index);
@@ -152,10 +153,6 @@ impl<'a> Import<'a, '_> {
                 Ok(())
             }
             Some(result) => self.thing(result, place_of_result, &mut envelope),
-            None => Err(read::problem(
-                place,
-                "is neither a call nor an answer: it has no `method`, `result` or `error`",
-            )),
         }
     }
 

@@ -11,9 +11,36 @@ use crate::a2a::json::{Json, Place};
 /// How long an id may be. Some are in every packet of a payload, and those must not outgrow it.
 const LONGEST_ID: usize = 512;
 
+/// A member, by its name in JSON or the one in protobuf, which readers of protobuf take too: `taskId` or `task_id`.
+pub(super) fn member<'j, 'a>(object: &'j Json<'a>, name: &str) -> Option<&'j Json<'a>> {
+    let found = object.get(name);
+    found.or_else(|| object.get(&snake_case(name)?))
+}
+
+pub(super) fn take<'a>(object: &mut Json<'a>, name: &str) -> Option<Json<'a>> {
+    let found = object.take(name);
+    found.or_else(|| object.take(&snake_case(name)?))
+}
+
+/// The name in protobuf, if it is another one.
+fn snake_case(name: &str) -> Option<String> {
+    let is_upper = |c: char| c.is_ascii_uppercase();
+    if !name.contains(is_upper) {
+        return None;
+    }
+    let mut snake = String::with_capacity(name.len() + 4);
+    for c in name.chars() {
+        if is_upper(c) {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    Some(snake)
+}
+
 /// A member that is a text.
 pub(super) fn text<'a>(object: &mut Json<'a>, name: &str) -> Option<Cow<'a, str>> {
-    let text = object.take(name)?.into_string()?;
+    let text = take(object, name)?.into_string()?;
     (!text.is_empty()).then_some(text)
 }
 
@@ -68,13 +95,13 @@ pub(super) fn metadata<'a>(object: &mut Json<'a>) -> Option<Json<'a>> {
 
 /// A member that is a list, unless it is empty.
 pub(super) fn list<'a>(object: &mut Json<'a>, name: &str) -> Option<Json<'a>> {
-    let list = object.take(name)?;
+    let list = take(object, name)?;
     matches!(&list, Json::Array(items) if !items.is_empty()).then_some(list)
 }
 
 /// `true`, if a member is. 1.0 leaves out what is `false`.
 pub(super) fn flag<'a>(object: &Json<'a>, name: &str) -> Option<Json<'a>> {
-    matches!(object.get(name), Some(Json::Bool(true))).then_some(Json::Bool(true))
+    matches!(member(object, name), Some(Json::Bool(true))).then_some(Json::Bool(true))
 }
 
 /// Who speaks: `user` or `agent`.
@@ -116,8 +143,8 @@ pub(super) fn count_parts<'a>(holder: &Json<'_>) -> Option<Json<'a>> {
 /// The media type of the first part that has one.
 pub(super) fn media_type<'a>(artifact: &Json<'a>) -> Option<Cow<'a, str>> {
     let mut types = parts(artifact)?.iter().filter_map(|part| {
-        let old = part.get("file").and_then(|file| file.get("mimeType"));
-        match part.get("mediaType").or(old) {
+        let old = part.get("file").and_then(|file| member(file, "mimeType"));
+        match member(part, "mediaType").or(old) {
             Some(Json::String(media_type)) if !media_type.is_empty() => Some(media_type.clone()),
             _ => None,
         }
@@ -169,7 +196,7 @@ pub(super) fn capabilities<'a>(card: &mut Json<'a>) -> Vec<Cow<'a, str>> {
 
 /// Where a card of 1.0 says that the agent is, and the version that it speaks there.
 pub(super) fn interface<'a>(card: &mut Json<'a>) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
-    let Some(Json::Array(interfaces)) = card.take("supportedInterfaces") else {
+    let Some(Json::Array(interfaces)) = take(card, "supportedInterfaces") else {
         return (None, None);
     };
     // Agents put the one that they prefer first.

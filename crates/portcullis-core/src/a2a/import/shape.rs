@@ -103,7 +103,7 @@ pub(super) enum Shape {
     Tasks,
     /// The only member that matters of an object that says what it is by the member's name.
     Wrapped(Wrapper),
-    /// Settings of notifications, or an answer that says no more than that it is one.
+    /// Settings of notifications, an error, or an answer that says no more than that it is one.
     Nothing,
 }
 
@@ -114,13 +114,18 @@ pub(super) struct Wrapper {
     pub(super) is: &'static Shape,
 }
 
-const WRAPPERS: [Wrapper; 4] = [
+const WRAPPERS: [Wrapper; 5] = [
     Wrapper {
         name: "task",
         is: &Shape::Task,
     },
     Wrapper {
         name: "message",
+        is: &Shape::Message,
+    },
+    // As clients of 0.3 send it by the HTTP binding.
+    Wrapper {
+        name: "request",
         is: &Shape::Message,
     },
     Wrapper {
@@ -139,9 +144,9 @@ impl Shape {
         let Json::Object(members) = thing else {
             return None;
         };
-        let is_text = |name: &str| matches!(thing.get(name), Some(Json::String(_)));
-        let is_list = |name: &str| matches!(thing.get(name), Some(Json::Array(_)));
-        let is_object = |name: &str| matches!(thing.get(name), Some(Json::Object(_)));
+        let is_text = |name: &str| matches!(read::member(thing, name), Some(Json::String(_)));
+        let is_list = |name: &str| matches!(read::member(thing, name), Some(Json::Array(_)));
+        let is_object = |name: &str| matches!(read::member(thing, name), Some(Json::Object(_)));
         if let Some(Json::String(kind)) = thing.get("kind") {
             match &**kind {
                 "message" => return Some(Self::Message),
@@ -180,8 +185,12 @@ impl Shape {
         }
         let is_setting = is_object("pushNotificationConfig")
             || is_list("configs")
+            || is_object("config") && is_text("parent")
             || is_text("taskId") && is_text("url");
-        (is_setting || members.is_empty()).then_some(Self::Nothing)
+        // In the HTTP binding, what is asked of a task is in the path.
+        let is_id = is_text("id") && members.len() == 1;
+        let is_nothing = is_setting || is_id || is_object("error") || members.is_empty();
+        is_nothing.then_some(Self::Nothing)
     }
 
     /// Why something has no shape.

@@ -23,7 +23,7 @@ impl<'a> Import<'a, '_> {
             None => Err(read::problem(place, &Shape::unknown(&thing))),
             Some(Shape::Wrapped(wrapper)) => {
                 envelope.metadata = read::metadata(&mut thing);
-                let inner = thing.take(wrapper.name).unwrap_or_default();
+                let inner = read::take(&mut thing, wrapper.name).unwrap_or_default();
                 let place = Place::Member(&place, wrapper.name);
                 self.shaped(*wrapper.is, inner, place, envelope)
             }
@@ -203,7 +203,6 @@ impl<'a> Import<'a, '_> {
         let mut draft = Draft::new(EventType::TaskUpdated);
         let context = read::context_id(&mut update, place)?;
         draft.a2a.put("context_id", context);
-        draft.a2a.put("final", read::flag(&update, "final"));
         draft.task = Some(task(id, "status-update"));
         self.status(update, place, draft, envelope)?;
         Ok(())
