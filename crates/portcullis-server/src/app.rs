@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use portcullis_core::evidence::{Body, Link, Redactor};
+use portcullis_core::a2a::EntryMembers;
+use portcullis_core::evidence::{Body, BodyError, Link, Redactor};
 use portcullis_core::guardrails::Guardrails;
 use portcullis_runtime::{Flag, Gateway};
 use portcullis_store::evidence::{AppendError, EvidenceLog};
@@ -59,8 +60,13 @@ impl App {
     pub(crate) async fn record(&self, entry: &Entry) -> Result<Link, RecordError> {
         let started = Instant::now();
         let redactor = self.redactor().await?;
-        let body = Body::of(&entry.made, &entry.told, redactor)
-            .map_err(|error| RecordError(error.to_string()))?;
+        let body = entry.body(redactor);
+        let body = body.map_err(|error| RecordError(error.to_string()))?;
+        self.append(body, started).await
+    }
+
+    /// Puts what [`Entry::body`] made into the evidence log. When this returns, it is as durable as configured.
+    pub(crate) async fn append(&self, body: Body, started: Instant) -> Result<Link, RecordError> {
         let appended = self.evidence.append(body).await;
         self.metrics.appended(started.elapsed());
         appended.map_err(|error| {
@@ -214,6 +220,17 @@ impl Entry {
     /// Something that a caller said, to be searched for secrets.
     pub(crate) fn told(&mut self, name: &str, value: impl Into<Value>) {
         self.told.insert(name.to_owned(), value.into());
+    }
+
+    /// As the log takes it, without secrets.
+    pub(crate) fn body(&self, redactor: &Redactor) -> Result<Body, BodyError> {
+        Body::of(&self.made, &self.told, redactor)
+    }
+}
+
+impl From<EntryMembers> for Entry {
+    fn from(EntryMembers { made, told }: EntryMembers) -> Self {
+        Self { made, told }
     }
 }
 

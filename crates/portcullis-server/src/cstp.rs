@@ -20,7 +20,7 @@ use crate::callbacks::Notice;
 use crate::decisions;
 use crate::http::RequestId;
 use crate::jsonrpc::{Body, Call, FieldError, Id, Item, Response, RpcError};
-use crate::method::Method;
+use crate::method::{Method, Operation};
 use crate::metrics::CallOutcome;
 
 /// What to send back for a body.
@@ -88,7 +88,8 @@ async fn answer_item(app: &App, caller: Caller<'_>, item: Item<'_>) -> Reply {
     let outcome = result
         .as_ref()
         .map_or_else(outcome, |_| CallOutcome::Answered);
-    app.metrics.called(method, outcome, started.elapsed());
+    let operation = method.map(Operation::Cstp);
+    app.metrics.called(operation, outcome, started.elapsed());
     reply(call.id, result)
 }
 
@@ -142,7 +143,7 @@ async fn dispatch(
     method: Method,
     call: &Call<'_>,
 ) -> Result<Answer, RpcError> {
-    let taken = app.limiter.take(caller.agent, method).await;
+    let taken = app.limiter.take(caller.agent, method.into()).await;
     taken.map_err(|retry_after| RpcError::RateLimited { retry_after })?;
     let params = call.params()?;
     let params = &params;

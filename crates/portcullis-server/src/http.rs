@@ -1,5 +1,6 @@
 //! The routes, and what every request passes on its way in.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as Verb, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method as Verb, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -24,7 +25,7 @@ use crate::app::{App, Entry};
 use crate::auth::{AgentId, AuthError};
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
-use crate::{card, delivery, metrics, runs, telemetry};
+use crate::{a2a, card, delivery, metrics, runs, telemetry};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -44,6 +45,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             post(runs::quarantine).delete(runs::release),
         )
         .route("/v1/guard/alerts", get(runs::alerts))
+        .route("/v1/a2a/convert", post(a2a::convert))
+        .route("/v1/a2a/import", post(a2a::import))
         .route("/metrics", get(prometheus))
         .route("/.well-known/agent.json", get(agent_card))
         .route("/.well-known/agent-card.json", get(agent_card))
@@ -110,6 +113,12 @@ impl RequestId {
             text: own.map_or_else(|| uuid::Uuid::now_v7().to_string().into(), Into::into),
             is_told: own.is_some(),
         }
+    }
+
+    /// The one that the door gave to a request.
+    pub(crate) fn of_request(request: &Request) -> Self {
+        let id = request.extensions().get().cloned();
+        id.unwrap_or_else(|| Self::of(request.headers()))
     }
 
     /// Notes it in an entry of the evidence log.
@@ -272,7 +281,7 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 /// Larger bodies are dealt with where they cannot hold up the rest.
-const LARGE: usize = 64 << 10;
+pub(crate) const LARGE: usize = 64 << 10;
 
 async fn aside<T>(body: &Bytes, answer: impl Future<Output = T>) -> T {
     if body.len() <= LARGE {
@@ -393,9 +402,8 @@ pub(crate) async fn admit_optional(
     let headers = request.headers();
     let agent = caller(app, headers).map_err(unauthorized)?;
     let is_json = is_json(headers);
-    let id = request.extensions().get().cloned();
-    let id = id.unwrap_or_else(|| RequestId::of(headers));
-    let body = read(app, request).await?;
+    let id = RequestId::of_request(&request);
+    let body = read(app, request).await.map_err(|error| error.response())?;
     if !body.is_empty() && !is_json {
         return Err(not_json());
     }
@@ -414,33 +422,43 @@ fn not_json() -> Response {
     )
 }
 
-async fn read(app: &App, request: Request) -> Result<Bytes, Response> {
+/// Why a body could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("the body is longer than {limit} bytes (`server.max_body_bytes`)")]
+    TooLong { limit: usize },
+    #[error("the body took too long to come")]
+    TooSlow,
+    #[error("the body cannot be read: {0}")]
+    Broken(String),
+}
+
+impl ReadError {
+    pub(crate) fn response(&self) -> Response {
+        let status = match self {
+            Self::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken(_) => StatusCode::BAD_REQUEST,
+        };
+        problem(status, &self.to_string())
+    }
+}
+
+pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ReadError> {
     let limit = app.settings.server.max_body_bytes;
-    let too_long = || {
-        problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            &format!("the body is longer than {limit} bytes (`server.max_body_bytes`)"),
-        )
-    };
     let announced = request
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
-        return Err(too_long());
+        return Err(ReadError::TooLong { limit });
     }
     let body = Limited::new(request.into_body(), limit).collect();
     let patience = app.settings.server.read_timeout;
     match tokio::time::timeout(patience, body).await {
-        Err(_) => Err(problem(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body took too long to come",
-        )),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
-        Ok(Err(error)) => Err(problem(
-            StatusCode::BAD_REQUEST,
-            &format!("the body cannot be read: {error}"),
-        )),
+        Err(_) => Err(ReadError::TooSlow),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ReadError::TooLong { limit }),
+        Ok(Err(error)) => Err(ReadError::Broken(error.to_string())),
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }
@@ -456,12 +474,25 @@ fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
+    is_of_type(headers, "application/json")
+}
+
+/// Whether the body is said to be of a type, whatever parameters it has.
+pub(crate) fn is_of_type(headers: &HeaderMap, media_type: &str) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    kind.eq_ignore_ascii_case(media_type)
+}
+
+/// The parameters behind a path.
+pub(crate) fn parameters(uri: &Uri) -> Result<Vec<(String, String)>, String> {
+    let query = format!("http://localhost/?{}", uri.query().unwrap_or_default());
+    let query = reqwest::Url::parse(&query).map_err(|error| error.to_string())?;
+    let owned = |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into(), value.into());
+    Ok(query.query_pairs().map(owned).collect())
 }
 
 pub(crate) fn unauthorized(error: AuthError) -> Response {
@@ -497,7 +528,7 @@ pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Respons
     }
 }
 
-fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response {
+pub(crate) fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
@@ -505,7 +536,7 @@ fn json_bytes(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-fn seconds(wait: Duration) -> HeaderValue {
+pub(crate) fn seconds(wait: Duration) -> HeaderValue {
     let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     HeaderValue::from(whole.max(1))
 }

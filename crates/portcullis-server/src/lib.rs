@@ -1,6 +1,6 @@
 //! Everything of Portcullis that knows a wire format.
 //!
-//! [`Server`] answers CSTP (JSON-RPC), the guard API, the agent card, health and metrics;
+//! [`Server`] answers CSTP (JSON-RPC), the guard API, A2A packets, the agent card, health and metrics;
 //! [`client::Client`] is the other side of it. [`config`] reads F001's file.
 //!
 //! Invariant: nothing is decided here. Core judges, the store keeps; this crate turns bytes into
@@ -8,6 +8,7 @@
 //!
 //! Invariant: nothing is answered that is not in the evidence log.
 
+mod a2a;
 mod alerts;
 mod app;
 pub mod auth;
@@ -37,7 +38,7 @@ pub use cstp::{CheckAnswer, IntentAnswer, new_correlation_id};
 pub use far::{DeepPath, FarSide};
 pub use files::{GuardrailError, GuardrailFiles};
 pub use http::OPENAPI;
-pub use method::Method;
+pub use method::{Method, Operation};
 pub use serve::{Server, StartError};
 pub use tls::TlsError;
 

@@ -1,4 +1,4 @@
-//! How often each agent may call each method (C15).
+//! How often each agent may call each method, and use each door that is limited (C15).
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use governor::{DefaultDirectRateLimiter, RateLimiter as Bucket};
 use portcullis_runtime::BoxFuture;
 
 use crate::auth::AgentId;
-use crate::method::Method;
+use crate::method::Operation;
 
 /// A token bucket: so many calls at once, refilled evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct RateLimits {
     /// For methods that have none of their own.
     pub default: Quota,
     /// For some methods.
-    pub methods: BTreeMap<Method, Quota>,
+    pub methods: BTreeMap<Operation, Quota>,
 }
 
 impl Default for RateLimits {
@@ -52,7 +52,7 @@ pub trait RateLimiter: Send + Sync + 'static {
     fn take<'l>(
         &'l self,
         agent: &'l AgentId,
-        method: Method,
+        operation: Operation,
     ) -> BoxFuture<'l, Result<(), Duration>>;
 }
 
@@ -61,7 +61,7 @@ pub trait RateLimiter: Send + Sync + 'static {
 pub struct MemoryLimiter {
     limits: RateLimits,
     clock: DefaultClock,
-    buckets: RwLock<HashMap<(AgentId, Method), Arc<DefaultDirectRateLimiter>>>,
+    buckets: RwLock<HashMap<(AgentId, Operation), Arc<DefaultDirectRateLimiter>>>,
 }
 
 impl MemoryLimiter {
@@ -74,15 +74,15 @@ impl MemoryLimiter {
         }
     }
 
-    fn bucket(&self, agent: &AgentId, method: Method) -> Arc<DefaultDirectRateLimiter> {
-        let key = (agent.clone(), method);
+    fn bucket(&self, agent: &AgentId, operation: Operation) -> Arc<DefaultDirectRateLimiter> {
+        let key = (agent.clone(), operation);
         let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(bucket) = buckets.get(&key) {
             return Arc::clone(bucket);
         }
         drop(buckets);
         let mut buckets = self.buckets.write().unwrap_or_else(PoisonError::into_inner);
-        let quota = self.limits.methods.get(&method);
+        let quota = self.limits.methods.get(&operation);
         let quota = quota.unwrap_or(&self.limits.default);
         let bucket = buckets.entry(key).or_insert_with(|| {
             let positive = |n| NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN);
@@ -98,10 +98,10 @@ impl RateLimiter for MemoryLimiter {
     fn take<'l>(
         &'l self,
         agent: &'l AgentId,
-        method: Method,
+        operation: Operation,
     ) -> BoxFuture<'l, Result<(), Duration>> {
         let taken = if self.limits.enabled {
-            self.bucket(agent, method)
+            self.bucket(agent, operation)
                 .check()
                 .map_err(|until| until.wait_time_from(self.clock.now()))
         } else {

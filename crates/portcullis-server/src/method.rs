@@ -1,4 +1,5 @@
-//! The methods of CSTP: the one list that the dispatcher, the agent card and the limits go by.
+//! The methods of CSTP: the one list that the dispatcher, the agent card and the limits go by; and what is limited
+//! and counted beside them.
 
 /// A method that agents can call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,5 +101,44 @@ impl Method {
             .iter()
             .find(|method| method.name() == name)
             .copied()
+    }
+}
+
+/// What agents are limited in, each for itself: a method, or a door of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// A method of CSTP.
+    Cstp(Method),
+    /// `POST /v1/a2a/convert`
+    A2aConvert,
+    /// `POST /v1/a2a/import`
+    A2aImport,
+}
+
+impl Operation {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let methods = Method::ALL.iter().copied().map(Self::Cstp);
+        methods.chain([Self::A2aConvert, Self::A2aImport])
+    }
+
+    /// As the configuration and the metrics call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cstp(method) => method.name(),
+            Self::A2aConvert => "a2a.convert",
+            Self::A2aImport => "a2a.import",
+        }
+    }
+
+    /// The operation of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::all().find(|operation| operation.name() == name)
+    }
+}
+
+impl From<Method> for Operation {
+    fn from(method: Method) -> Self {
+        Self::Cstp(method)
     }
 }

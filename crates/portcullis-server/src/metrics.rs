@@ -19,11 +19,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::a2a::counts::A2aMetrics;
 use crate::alerts::counts::AlertMetrics;
 use crate::auth::AuthError;
 use crate::deep_metrics::DeepMetrics;
 use crate::delivery::Counts;
-use crate::method::Method;
+use crate::method::Operation;
 
 /// From 20 µs up to 5 s, each twice to two and a half times the one before.
 const LATENCY_SECONDS: [f64; 17] = [
@@ -137,6 +138,7 @@ pub(crate) struct Metrics {
     callbacks: Family<OutcomeLabel, Counter>,
     callbacks_waiting: Gauge,
     deep: DeepMetrics,
+    pub(crate) a2a: A2aMetrics,
     pub(crate) alerts: AlertMetrics,
     uptime: Gauge,
 }
@@ -187,6 +189,7 @@ impl Default for Metrics {
             callbacks: Family::default(),
             callbacks_waiting: Gauge::default(),
             deep: DeepMetrics::register(&mut registry),
+            a2a: A2aMetrics::register(&mut registry),
             alerts: AlertMetrics::register(&mut registry),
             uptime: Gauge::default(),
             registry: Registry::default(),
@@ -325,7 +328,7 @@ impl Metrics {
     /// Shows whatever is known beforehand from the start: what first appears with its first count looks to
     /// an alert as if it had never grown.
     fn begin_at_zero(&self) {
-        for method in Method::ALL.iter().map(|method| method.name()) {
+        for method in Operation::all().map(Operation::name) {
             for outcome in CallOutcome::ALL.map(CallOutcome::as_str) {
                 let _ = self.calls.get_or_create(&CallLabels { method, outcome });
             }
@@ -345,8 +348,13 @@ impl Metrics {
     }
 
     /// A call has been answered, or not. Calls of methods that do not exist count as `unknown`.
-    pub(crate) fn called(&self, method: Option<Method>, outcome: CallOutcome, took: Duration) {
-        let method = method.map_or("unknown", Method::name);
+    pub(crate) fn called(
+        &self,
+        operation: Option<Operation>,
+        outcome: CallOutcome,
+        took: Duration,
+    ) {
+        let method = operation.map_or("unknown", Operation::name);
         self.calls
             .get_or_create(&CallLabels {
                 method,

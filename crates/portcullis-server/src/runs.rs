@@ -292,12 +292,11 @@ impl Page {
             limit: LIMIT,
             after: None,
         };
-        let query = format!("http://localhost/?{}", uri.query().unwrap_or_default());
-        let query = reqwest::Url::parse(&query).map_err(|error| RunError::Invalid {
+        let parameters = http::parameters(uri).map_err(|message| RunError::Invalid {
             field: None,
-            message: error.to_string(),
+            message,
         })?;
-        for (name, value) in query.query_pairs() {
+        for (name, value) in parameters {
             match &*name {
                 "limit" => {
                     let limit = value.parse().ok();
@@ -306,7 +305,7 @@ impl Page {
                         RunError::of("limit", format!("must be a number from 1 to {MAX_LIMIT}"))
                     })?;
                 }
-                "after" if has_after => page.after = Some(value.into_owned()),
+                "after" if has_after => page.after = Some(value),
                 other => {
                     let other: String = other.chars().take(64).collect();
                     return Err(RunError::Invalid {

@@ -198,6 +198,9 @@ pub enum LossinessLevel {
 }
 
 impl LossinessLevel {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Low, Self::High];
+
     pub(super) const fn of(unmapped_fields: u32) -> Self {
         match unmapped_fields {
             0 => Self::None,

@@ -38,6 +38,15 @@ impl Batch<'_> {
     }
 }
 
+impl Sealed {
+    /// Appends what every door answers to the packet, as [`write_answer`] does.
+    pub fn write_answer(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"batch":"#);
+        out.extend_from_slice(self.json.as_bytes());
+        end_answer(self.digest, out);
+    }
+}
+
 impl Payload<'_> {
     /// The digest of its canonical form. Unlike the batch's it does not depend on how the packet was spelled.
     pub fn digest(&self) -> Digest {
@@ -62,9 +71,7 @@ pub fn write_answer(result: &Result<Batch<'_>, ConvertError>, out: &mut Vec<u8>)
         Ok(batch) => {
             out.extend_from_slice(br#"{"batch":"#);
             let digest = write_batch(batch, out);
-            out.extend_from_slice(br#","digest":""#);
-            out.extend_from_slice(&digest.hex());
-            out.extend_from_slice(br#""}"#);
+            end_answer(digest, out);
         }
         Err(error) => {
             out.extend_from_slice(br#"{"error":{"kind":"#);
@@ -74,6 +81,12 @@ pub fn write_answer(result: &Result<Batch<'_>, ConvertError>, out: &mut Vec<u8>)
             out.extend_from_slice(b"}}");
         }
     }
+}
+
+fn end_answer(digest: Digest, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","digest":""#);
+    out.extend_from_slice(&digest.hex());
+    out.extend_from_slice(br#""}"#);
 }
 
 fn write_batch(batch: &Batch<'_>, out: &mut Vec<u8>) -> Digest {

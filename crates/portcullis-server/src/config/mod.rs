@@ -3,6 +3,7 @@
 //! Text options with their places → validated [`Settings`]. Unknown keys, wrong types, unset variables
 //! and tokens that could never authenticate are reported together, each with its line.
 
+mod a2a;
 mod alerts;
 mod callbacks;
 mod cover;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use embedder::EmbedderSettings;
+use portcullis_core::a2a::Limits;
 use portcullis_core::pack::diagnostic::{Diagnostics, Report};
 use portcullis_core::pack::yaml;
 use portcullis_store::evidence::Durability;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub callbacks: CallbackSettings,
     /// Who hears of alerts.
     pub alerts: AlertSettings,
+    /// How much of an A2A packet is read.
+    pub a2a: Limits,
     /// Who watches.
     pub telemetry: TelemetrySettings,
 }
@@ -260,6 +264,7 @@ impl Default for Settings {
             },
             callbacks: CallbackSettings::default(),
             alerts: AlertSettings::default(),
+            a2a: Limits::default(),
             telemetry: TelemetrySettings {
                 otlp_endpoint: None,
                 log_format: LogFormat::Text,

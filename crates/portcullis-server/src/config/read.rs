@@ -7,13 +7,14 @@ use portcullis_core::pack::diagnostic::Diagnostics;
 use portcullis_core::pack::yaml::{self, MapReader, Node, Yaml};
 use portcullis_store::evidence::Durability;
 
+use super::a2a::a2a;
 use super::alerts::alerts;
 use super::callbacks::callbacks;
 use super::deep::deep;
 use super::{LogFormat, Settings, TlsSettings, embedder};
 use crate::auth::{Token, TokenError, Tokens};
 use crate::limit::{Quota, RateLimits};
-use crate::method::Method;
+use crate::method::Operation;
 
 /// Reads the whole file over the defaults.
 pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
@@ -52,6 +53,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "alerts") {
         settings.alerts = alerts(&node, d);
+    }
+    if let Some(node) = section(&mut map, "a2a") {
+        settings.a2a = a2a(&node, d);
     }
     if let Some(node) = section(&mut map, "telemetry") {
         telemetry(&node, &mut settings, d);
@@ -257,14 +261,14 @@ fn rate_limits(node: &Node, d: &mut Diagnostics) -> RateLimits {
         match &node.yaml {
             Yaml::Map(entries) => {
                 for (key, node) in entries {
-                    match Method::parse(&key.name) {
-                        Some(method) => {
+                    match Operation::parse(&key.name) {
+                        Some(operation) => {
                             let quota = quota(node, "a method's limit", limits.default, d);
-                            limits.methods.insert(method, quota);
+                            limits.methods.insert(operation, quota);
                         }
                         None => d
                             .error(key.place, format!("unknown method `{}`", key.name))
-                            .suggest(&key.name, Method::ALL.iter().map(|method| method.name())),
+                            .suggest(&key.name, Operation::all().map(Operation::name)),
                     }
                 }
             }

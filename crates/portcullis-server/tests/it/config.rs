@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use portcullis_server::Method;
+use portcullis_core::a2a::Limits;
 use portcullis_server::config::{
     self, AlertSinkKind, CallbackKind, CallbackWhen, EmbedderSettings, Facility, Settings,
 };
 use portcullis_server::limit::Quota;
+use portcullis_server::{Method, Operation};
 use proptest::prelude::*;
 
 /// As F001 prints it.
@@ -121,7 +122,7 @@ fn every_key_reaches_its_setting() {
         "server: {host: localhost, port: 0, max_body_bytes: 1, max_batch: 2, max_connections: 3, max_requests: 4,
                   read_timeout_seconds: 0.5, shutdown_timeout_seconds: 6, tls: {certificate: c.pem, key: k.pem}}
 policy: {pack: p.yaml, env: dev, guardrails: g, reload_interval_seconds: 7, allow_none: true}
-rate_limits: {enabled: false, default: {per_minute: 8, burst: 9}, methods: {cstp.listGuardrails: {per_minute: 10}}}
+rate_limits: {enabled: false, default: {per_minute: 8, burst: 9}, methods: {cstp.listGuardrails: {per_minute: 10}, a2a.convert: {per_minute: 11}}}
 evidence: {directory: e, durability: os, segment_bytes: 11, checkpoint_every: 12, signing_key: s.key}
 memory: {path: m.db, embedder: {url: 'https://api.example.com/v1/', model: m, api_key: '${SECRET}', dimension: 16, timeout_seconds: 17}}
 callbacks: {queue: 13, targets: [
@@ -131,12 +132,14 @@ alerts: {deduplicate_seconds: 0, per_minute: 18, queue: 19, sinks: [{kind: stdou
   {kind: syslog, address: 'tcp://[::1]', facility: local7, app_name: gate, attempts: 20, retry_seconds: 21, timeout_seconds: 22},
   {kind: syslog, address: 'unix:/dev/log'},
   {kind: webhook, url: 'https://hooks.example.com/alerts', secret: '${SECRET}'}]}
+a2a: {max_payload_bytes: 23, max_json_depth: 24, max_array_length: 25}
 telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
 auth: {tokens: [{agent: a, token: '${SECRET}'}, {agent: b, token: '${CSTP_TOKEN_CLAUDE}'}], operators: [b]}
 ",
     )
     .unwrap();
     assert_eq!(settings.auth.operators, ["b"]);
+    assert_eq!(settings.a2a, Limits::new(23, 24, 25).unwrap());
     let alerts = &settings.alerts;
     assert!(alerts.deduplicate.is_zero());
     assert_eq!((alerts.per_minute, alerts.queue), (18, 19));
@@ -173,12 +176,13 @@ auth: {tokens: [{agent: a, token: '${SECRET}'}, {agent: b, token: '${CSTP_TOKEN_
         }
     );
     assert_eq!(
-        limits.methods[&Method::ListGuardrails],
+        limits.methods[&Method::ListGuardrails.into()],
         Quota {
             per_minute: 10,
             burst: 9
         }
     );
+    assert_eq!(limits.methods[&Operation::A2aConvert].per_minute, 11);
     assert!(!limits.enabled && settings.policy.allow_none);
     assert_eq!(settings.policy.env.as_deref(), Some("dev"));
     assert_eq!(settings.policy.reload_interval, Duration::from_secs(7));
@@ -504,6 +508,12 @@ fn wrong() -> Vec<(&'static str, String)> {
             "operators without authentication",
             file("auth: {enabled: false, operators: [a]}\n"),
         ),
+        (
+            "packets that are too deep",
+            file("a2a:\n  max_array_length: 5\n  max_json_depth: 101\n"),
+        ),
+        ("packets of no bytes", file("a2a: {max_payload_bytes: 0}\n")),
+        ("an unknown key of packets", file("a2a: {max_depth: 10}\n")),
         (
             "several mistakes at once",
             file("server: {prot: 1}\nagent: {name: \"\"}\ntelemetry: {log_format: xml}\n"),

@@ -45,7 +45,7 @@ async fn page() -> String {
             burst: 1,
         };
         let limits = &mut settings.rate_limits.methods;
-        limits.insert(Method::ListGuardrails, once);
+        limits.insert(Method::ListGuardrails.into(), once);
     })
     .await;
     let check = json!({"action": {"description": "Deploy"}});

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_server::Method;
 use portcullis_server::auth::{AgentId, Token, Tokens};
 use portcullis_server::limit::{MemoryLimiter, Quota, RateLimiter, RateLimits};
+use portcullis_server::{Method, Operation};
 use serde_json::json;
 
 use crate::harness::{CLAUDE, Running};
@@ -29,7 +29,8 @@ fn limits(per_minute: u32, burst: u32) -> RateLimits {
 /// The conformance suite: whatever says no to who calls too often says it like this.
 async fn rate_limiter_conforms(make: impl Fn(RateLimits) -> Arc<dyn RateLimiter>) {
     let (emerson, claude) = (agent("emerson"), agent("claude-ops"));
-    let (check, list) = (Method::CheckGuardrails, Method::ListGuardrails);
+    let check = Operation::Cstp(Method::CheckGuardrails);
+    let list = Operation::Cstp(Method::ListGuardrails);
 
     // A burst, and then one more for the wait that is asked for.
     let limiter = make(limits(60, 5));
@@ -78,7 +79,7 @@ async fn rate_limiter_conforms(make: impl Fn(RateLimits) -> Arc<dyn RateLimiter>
         },
     );
     let limiter = make(own.clone());
-    for (method, burst) in [(check, 4), (list, 1), (Method::AnnounceIntent, 2)] {
+    for (method, burst) in [(check, 4), (list, 1), (Operation::A2aConvert, 2)] {
         for _ in 0..burst {
             assert_eq!(limiter.take(&emerson, method).await, Ok(()));
         }

@@ -1,6 +1,8 @@
 //! The server over real HTTP.
 
 #[cfg(test)]
+mod a2a;
+#[cfg(test)]
 mod acceptance;
 #[cfg(test)]
 mod alerts;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use portcullis_server::{Method, OPENAPI};
+use portcullis_server::limit::Quota;
+use portcullis_server::{Method, OPENAPI, Operation};
 use serde_json::{Value, json};
 
 use crate::harness::{Running, eventually};
@@ -86,6 +87,8 @@ async fn it_lists_the_routes_that_there_are_and_whether_they_need_a_token() {
         "GET /v1/guard/quarantine",
         "GET /v1/guard/runs/{run_id}",
         "POST /cstp",
+        "POST /v1/a2a/convert",
+        "POST /v1/a2a/import",
         "POST /v1/guard/evaluate",
         "POST /v1/guard/quarantine/{run_id}",
     ];
@@ -404,5 +407,86 @@ async fn answers_about_runs_are_what_it_says() {
         assert_eq!(response.status(), status, "{verb} {at} {body}");
         let answer = serde_json::from_str(&response.text().await.unwrap()).unwrap();
         assert_described(&format!("{verb} {path}"), status, &answer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_about_packets_are_what_it_says() {
+    let server = Running::with(|settings| {
+        let once = Quota {
+            per_minute: 1,
+            burst: 9,
+        };
+        let limits = &mut settings.rate_limits.methods;
+        limits.insert(Operation::A2aConvert, once);
+        settings.server.max_body_bytes = 10_000;
+    })
+    .await;
+    let document = document();
+    let (convert, import) = ("/v1/a2a/convert", "/v1/a2a/import");
+    let example = |path: &str| {
+        let operation = &document["paths"][path]["post"];
+        operation["requestBody"]["content"]["application/json"]["example"].to_string()
+    };
+    let packet = example(convert);
+    assert_valid(
+        &component("A2aPacket"),
+        &serde_json::from_str(&packet).unwrap(),
+    );
+    let unknown = packet.replace("task.requested", "task.forgotten");
+    for (path, query, kind, body, status) in [
+        (convert, "", "json", packet.as_str(), 200),
+        (
+            convert,
+            "?mode=lenient",
+            "json",
+            r#"{"protocol":"a2a","version":"0.2","x":1}"#,
+            200,
+        ),
+        (convert, "?mode=x", "json", &packet, 400),
+        (convert, "", "json", "nonsense", 400),
+        (convert, "", "json", &" ".repeat(10_001), 413),
+        (convert, "", "x-ndjson", "", 200),
+        (convert, "", "xml", "<a/>", 415),
+        (convert, "", "json", &unknown, 422),
+        (
+            convert,
+            "",
+            "x-ndjson",
+            &format!("{packet}\nnonsense\n"),
+            200,
+        ),
+        (
+            convert,
+            "?protocol_version=7",
+            "json",
+            r#"{"protocol":"a2a"}"#,
+            422,
+        ),
+        (convert, "", "json", &packet, 429),
+        (import, "", "json", &example(import), 200),
+        (import, "?agent=a", "json", "{}", 400),
+    ] {
+        let request = server.post(&format!("{path}{query}"), body);
+        let mut request = request.build().unwrap();
+        let media_type = format!("application/{kind}").parse().unwrap();
+        request.headers_mut().insert("content-type", media_type);
+        let response = reqwest::Client::new().execute(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path}{query} {body}");
+        let text = response.text().await.unwrap();
+        if kind != "x-ndjson" {
+            let answer = serde_json::from_str(&text).unwrap();
+            assert_described(&format!("post {path}"), status, &answer);
+            continue;
+        }
+        for line in text.lines() {
+            let answer: Value = serde_json::from_str(line).unwrap();
+            let schema = if answer["error"].is_object() {
+                "A2aError"
+            } else {
+                "A2aAnswer"
+            };
+            assert_valid(&component(schema), &answer);
+        }
     }
 }

@@ -359,7 +359,7 @@ async fn who_calls_too_often_is_told_when_to_come_back() {
         settings
             .rate_limits
             .methods
-            .insert(Method::ListGuardrails, quota);
+            .insert(Method::ListGuardrails.into(), quota);
     })
     .await;
     let mut wire = Wire::connect(server.address).await;
