@@ -276,7 +276,7 @@ async fn whoever_calls_too_often_is_told_when_to_come_back() {
         "{body}"
     );
     // For this agent and this door alone.
-    assert_eq!(send(&server, IMPORT, "{}").await.status, 400);
+    assert_eq!(send(&server, IMPORT, ASKED).await.status, 200);
     let mut request = server.post(CONVERT, packet("t")).build().unwrap();
     let token = format!("Bearer {CLAUDE}").parse().unwrap();
     request.headers_mut().insert("authorization", token);
@@ -610,7 +610,7 @@ async fn traffic_is_imported_as_core_reads_it_and_recorded() {
         }
     }
     assert_verified(&server, recorded as u64);
-    for wrong in ["nonsense", "{}", "5"] {
+    for wrong in ["nonsense", "5", r#"{"jsonrpc":"1.0"}"#] {
         let got = send(&server, IMPORT, wrong).await;
         assert_eq!((got.status, &*got.kind()), (400, "measurement"), "{wrong}");
     }
@@ -618,12 +618,7 @@ async fn traffic_is_imported_as_core_reads_it_and_recorded() {
     // A line each.
     let one_line = |sent: &str| sent.replace('\n', " ");
     let [sent, answered] = [SENT, ANSWERED].map(one_line);
-    let got = send_lines(
-        &server,
-        IMPORT,
-        format!("{sent}\n{{}}\n{ASKED}\n{answered}"),
-    )
-    .await;
+    let got = send_lines(&server, IMPORT, format!("{sent}\n5\n{ASKED}\n{answered}")).await;
     let lines: Vec<&str> = got.text.lines().collect();
     assert_eq!(lines.len(), 4);
     assert_eq!(lines[0], imported(Mode::Strict, &sent, "emerson").unwrap());
@@ -654,4 +649,12 @@ async fn one_body_may_make_many_batches() {
     for (entry, answer) in entries.iter().zip(answers) {
         assert_recorded(entry, answer);
     }
+
+    // Not more than are worth one answer.
+    let artifact = json!({"artifactId": "a", "parts": []});
+    let task = json!({"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}, "artifacts": vec![artifact; 10_000]});
+    let got = send(&server, IMPORT, task.to_string()).await;
+    assert_eq!((got.status, &*got.kind()), (413, "measurement"));
+    assert!(got.text.contains("10000 packets"), "{}", got.text);
+    assert_eq!(server.evidence().len(), 601);
 }

@@ -465,7 +465,7 @@ async fn answers_about_packets_are_what_it_says() {
         ),
         (convert, "", "json", &packet, 429),
         (import, "", "json", &example(import), 200),
-        (import, "?agent=a", "json", "{}", 400),
+        (import, "?agent=a", "json", "5", 400),
     ] {
         let request = server.post(&format!("{path}{query}"), body);
         let mut request = request.build().unwrap();
