@@ -27,9 +27,8 @@ use crate::metrics::CallOutcome;
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
-/// How many lines a body may have, and how many packets a payload may make: an answer is longer than what it answers, and
-/// all of it waits for the log.
-const MAX_ANSWERS: usize = 10_000;
+/// How many lines a body may have: an answer is longer than what it answers, and all of it waits for the log.
+const MAX_LINES: usize = 10_000;
 /// How much is converted, and then waits for the log, at a time.
 const ROUND_ENTRIES: usize = 256;
 const ROUND_BYTES: usize = 256 << 10;
@@ -291,10 +290,6 @@ impl Work<'_> {
         let agent = self.ask.agent.as_deref();
         let agent = Some(agent.unwrap_or(self.agent.as_str()));
         let packets = a2a::import(payload, &ImportOptions { agent, limits })?;
-        if packets.len() > MAX_ANSWERS {
-            let message = format!("it makes more than {MAX_ANSWERS} packets: send it in parts");
-            return Err(Failure::too_long(message));
-        }
         prepared.answer.extend_from_slice(br#"{"batches":["#);
         for packet in &packets {
             let packet =
@@ -359,9 +354,9 @@ fn lines(body: &[u8]) -> Result<Vec<(usize, &[u8])>, Failure> {
     let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines = (1..).zip(lines);
     let lines = lines.filter(|(_, line)| !line.trim_ascii_start().is_empty());
-    let lines: Vec<_> = lines.take(MAX_ANSWERS + 1).collect();
-    if lines.len() > MAX_ANSWERS {
-        let message = format!("the body has more than {MAX_ANSWERS} lines: send it in parts");
+    let lines: Vec<_> = lines.take(MAX_LINES + 1).collect();
+    if lines.len() > MAX_LINES {
+        let message = format!("the body has more than {MAX_LINES} lines: send it in parts");
         return Err(Failure::too_long(message));
     }
     Ok(lines)

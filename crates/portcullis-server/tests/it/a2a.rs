@@ -654,7 +654,7 @@ async fn one_body_may_make_many_batches() {
     let artifact = json!({"artifactId": "a", "parts": []});
     let task = json!({"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}, "artifacts": vec![artifact; 10_000]});
     let got = send(&server, IMPORT, task.to_string()).await;
-    assert_eq!((got.status, &*got.kind()), (413, "measurement"));
-    assert!(got.text.contains("10000 packets"), "{}", got.text);
+    assert_eq!((got.status, &*got.kind()), (400, "measurement"));
+    assert!(got.text.contains("max_array_length"), "{}", got.text);
     assert_eq!(server.evidence().len(), 601);
 }
