@@ -311,7 +311,7 @@ impl Work<'_> {
         prepared: &mut Prepared,
     ) -> Result<(), Failure> {
         let batch = adapter.convert(input)?;
-        let sealed = batch.seal()?;
+        let sealed = batch.seal();
         let mut entry = Entry::from(sealed.entry()?);
         entry.made("timestamp", now());
         entry.made("requesting_agent", self.agent.as_str());
