@@ -8,8 +8,8 @@ use anstyle::{AnsiColor, Style};
 use portcullis_core::{Action, Severity};
 use portcullis_runtime::LoadError;
 
-/// What a command answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a command answers, from good to bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answer {
     /// Fine.
     Yes,
@@ -17,6 +17,8 @@ pub(crate) enum Answer {
     No,
     /// Some of the input was bad, and was said to be.
     BadInput,
+    /// Something needed did not work for some of the input, and was said to.
+    Unavailable,
 }
 
 impl From<Answer> for ExitCode {
@@ -25,6 +27,7 @@ impl From<Answer> for ExitCode {
             Answer::Yes => Self::SUCCESS,
             Answer::No => Self::from(1),
             Answer::BadInput => Self::from(2),
+            Answer::Unavailable => Self::from(3),
         }
     }
 }
@@ -51,8 +54,13 @@ impl Failure {
 
     /// Reading the events failed.
     pub(crate) fn read(error: io::Error) -> Self {
+        Self::read_of("the events", error)
+    }
+
+    /// Reading something failed.
+    pub(crate) fn read_of(what: &str, error: io::Error) -> Self {
         let directory = error.kind() == io::ErrorKind::IsADirectory;
-        let error = anyhow::Error::from(error).context("cannot read the events");
+        let error = anyhow::Error::from(error).context(format!("cannot read {what}"));
         if directory {
             Self::Input(error)
         } else {

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod a2a;
 mod decision;
 mod deep;
 mod quarantine;
@@ -13,6 +14,7 @@ use clap_complete::Shell;
 use portcullis_core::Severity;
 use portcullis_core::detectors::Kind;
 
+pub(crate) use a2a::{A2aCommand, A2aImportArgs, ConvertArgs, LimitArgs, StreamArgs};
 pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
     ListArgs, MemoryArgs, Place, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
@@ -96,6 +98,14 @@ pub(crate) enum Command {
                       portcullis quarantine release run-17 --reason 'a false alarm'"
     )]
     Quarantine(QuarantineCommand),
+    /// Turn what agents tell each other into evidence.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+                      portcullis a2a convert packet.json\n  \
+                      portcullis a2a import --agent agent://planner < message.json | portcullis a2a convert --ndjson"
+    )]
+    A2a(A2aCommand),
     /// Verify and read the evidence log.
     #[command(subcommand)]
     Evidence(EvidenceCommand),
