@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod a2a_sdk;
+mod a2a;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
