@@ -69,7 +69,7 @@ pub(crate) struct A2aImportArgs {
     /// Whose doing it was, for what names no agent, such as messages and tasks.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: Option<String>,
-    /// Take one a line.
+    /// Take one of them a line.
     #[arg(long)]
     pub(crate) ndjson: bool,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! What is answered instead of a batch.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use portcullis_core::a2a::{ConvertError, ErrorKind};
@@ -73,16 +74,24 @@ impl Problem {
         let error = Error {
             line,
             kind: self.kind,
-            message: &self.message,
+            message: &self.message_of(line),
         };
         Ok(serde_json::to_writer(out, &Line { error })?)
     }
 
     fn write_text(&self, line: Option<u64>, out: &mut Vec<u8>) -> io::Result<()> {
-        let (kind, message) = (self.kind, plain(&self.message));
+        let (kind, message) = (self.kind, plain(&self.message_of(line)));
         match line {
             Some(line) => write!(out, "{RED}line {line}:{RED:#} {kind}: {message}"),
             None => write!(out, "{RED}error:{RED:#} {kind}: {message}"),
+        }
+    }
+
+    /// Every line is a document of its own, so that "line 1" would only confuse.
+    fn message_of(&self, line: Option<u64>) -> Cow<'_, str> {
+        match line {
+            Some(_) => Cow::from(self.message.replace(" at line 1 column ", " at column ")),
+            None => Cow::from(&self.message),
         }
     }
 }

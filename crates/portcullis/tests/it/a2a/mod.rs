@@ -1,6 +1,7 @@
 //! `portcullis a2a`
 
 mod convert;
+mod import;
 mod record;
 mod stream;
 

@@ -80,6 +80,8 @@ fn bad_lines_are_named_and_the_rest_goes_on() {
     let answers = done.lines();
     assert_eq!(subject(&answers[0]), "t");
     assert_eq!(subject(&answers[7]), "t");
+    let message = answers[1]["error"]["message"].as_str().unwrap();
+    assert!(message.contains(" at column "), "{message}");
     let errors: Vec<(u64, &str)> = answers[1..7]
         .iter()
         .map(|answer| {

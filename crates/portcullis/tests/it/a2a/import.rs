@@ -1,0 +1,84 @@
+//! Packets from today's traffic.
+
+use serde_json::{Value, json};
+
+use super::subject;
+use crate::fixtures::run;
+
+fn message(id: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {
+        "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": "Book a table."}],
+    }}})
+}
+
+#[test]
+fn what_was_sent_becomes_packets_that_convert_takes() {
+    let imported = run(
+        &["a2a", "import", "--agent", "agent://planner"],
+        message("m-1").to_string(),
+    );
+    assert_eq!(imported.code(), 0, "{}", imported.err());
+    assert_eq!(imported.lines()[0]["event_type"], "task.requested");
+    assert!(!imported.out().contains("Book a table"));
+    let converted = run(&["a2a", "convert", "--ndjson"], imported.out());
+    assert_eq!(converted.code(), 0, "{}", converted.out());
+    let answers = converted.lines();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(subject(&answers[0]), "m-1");
+    let agent = &answers[0]["batch"]["events"][0]["data"]["agent"];
+    assert_eq!(agent["id"], "agent://planner");
+}
+
+#[test]
+fn one_a_line_in_order_with_what_is_wrong_on_standard_error() {
+    let mut input = String::new();
+    for n in 0..2000 {
+        input += &match n {
+            700 => "nonsense\n".to_owned(),
+            900 => "\n".to_owned(),
+            _ => format!("{}\n", message(&format!("m-{n}"))),
+        };
+    }
+    let args = [
+        "a2a",
+        "import",
+        "--ndjson",
+        "--threads",
+        "3",
+        "--agent",
+        "a",
+    ];
+    let done = run(&args, input);
+    assert_eq!(done.code(), 2);
+    assert_eq!(done.err().lines().count(), 1, "{}", done.err());
+    assert!(
+        done.err().starts_with("line 701: measurement: "),
+        "{}",
+        done.err()
+    );
+    let tasks: Vec<Value> = done
+        .lines()
+        .iter()
+        .map(|packet| packet["task"]["id"].clone())
+        .collect();
+    let expected = (0..2000).filter(|n| ![700, 900].contains(n));
+    let expected: Vec<String> = expected.map(|n| format!("m-{n}")).collect();
+    assert_eq!(tasks, expected);
+}
+
+#[test]
+fn what_is_wrong_is_said_on_standard_error() {
+    let sent = message("m").to_string();
+    for (args, input, message) in [
+        (&[][..], sent.as_str(), "name it when importing"),
+        (&["--agent", "a"], "nonsense", "not valid JSON"),
+        (&["--agent", "a"], r#"{"x": 1}"#, "not A2A traffic"),
+        (&["--max-bytes", "10"], &sent, "more than 10 bytes"),
+        (&["--max-depth", "1000"], &sent, "config: "),
+        (&["no-such-file.json"], "", "cannot read no-such-file.json"),
+    ] {
+        let done = run(&[&["a2a", "import"], args].concat(), input);
+        assert_eq!((done.code(), done.out()), (2, String::new()), "{args:?}");
+        assert!(done.err().contains(message), "{args:?}: {}", done.err());
+    }
+}
