@@ -108,7 +108,12 @@ impl Stream {
                 recorder.record(&mut job.answers, self.format);
             }
             tally.add(job.answers.tally);
-            let written = progress.hide(|| print(&job.answers, self.format));
+            let written = if job.answers.err.is_empty() {
+                // Where progress is shown, standard output is elsewhere.
+                print(&job.answers, self.format)
+            } else {
+                progress.hide(|| print(&job.answers, self.format))
+            };
             written.map_err(Failure::write)?;
             progress.show(job.block.bytes(), tally.lines);
             pipeline.reuse(job);

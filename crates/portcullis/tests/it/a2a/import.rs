@@ -31,14 +31,12 @@ fn what_was_sent_becomes_packets_that_convert_takes() {
 
 #[test]
 fn one_a_line_in_order_with_what_is_wrong_on_standard_error() {
-    let mut input = String::new();
-    for n in 0..2000 {
-        input += &match n {
-            700 => "nonsense\n".to_owned(),
-            900 => "\n".to_owned(),
-            _ => format!("{}\n", message(&format!("m-{n}"))),
-        };
-    }
+    let line = |n| match n {
+        700 => "nonsense".to_owned(),
+        900 => String::new(),
+        _ => message(&format!("m-{n}")).to_string(),
+    };
+    let input: Vec<String> = (0..2000).map(line).collect();
     let args = [
         "a2a",
         "import",
@@ -48,7 +46,7 @@ fn one_a_line_in_order_with_what_is_wrong_on_standard_error() {
         "--agent",
         "a",
     ];
-    let done = run(&args, input);
+    let done = run(&args, input.join("\n"));
     assert_eq!(done.code(), 2);
     assert_eq!(done.err().lines().count(), 1, "{}", done.err());
     assert!(

@@ -234,9 +234,10 @@ fn everything_that_was_answered_outlives_kill_9() {
     let log = log(&files);
     let mut answered: Vec<String> = Vec::new();
     for crash in 0..3u64 {
-        let lines: String = (0..200)
-            .map(|n| format!("{}\n", packet(&format!("crash-{crash}-{n}"))))
+        let lines: Vec<String> = (0..200)
+            .map(|n| packet(&format!("crash-{crash}-{n}")).to_string())
             .collect();
+        let lines = lines.join("\n") + "\n";
         let mut child = portcullis()
             .args([
                 "a2a",
