@@ -61,7 +61,7 @@ async fn send_lines(server: &Running, path: &str, body: impl Into<String>) -> Go
 fn by_core(mode: Mode, packet: &str) -> String {
     let result = Adapter::new(mode).convert(Input::json(packet.as_bytes()));
     let mut answer = Vec::new();
-    write_answer(&result, &mut answer).unwrap();
+    write_answer(&result, &mut answer);
     String::from_utf8(answer).unwrap()
 }
 

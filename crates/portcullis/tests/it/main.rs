@@ -1,8 +1,9 @@
 //! The binary as people use it.
 
 #[cfg(test)]
-mod a2a_sdk;
 mod a2a;
+#[cfg(test)]
+mod a2a_sdk;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl Convert {
         let start = answers.out.len();
         match (self.format, self.ndjson) {
             (Format::Json, _) => {
-                write_answer(&result, &mut answers.out)?;
+                write_answer(&result, &mut answers.out);
                 answers.out.push(b'\n');
             }
             (Format::Text, true) => summary::row(batch, &mut answers.out)?,

@@ -59,7 +59,7 @@ impl Notary {
 
     /// The entry that keeps a batch, without secrets.
     pub(super) fn entry(&self, batch: &Batch<'_>, at: Timestamp) -> Result<Body, Problem> {
-        let mut entry = batch.seal()?.entry()?;
+        let mut entry = batch.seal().entry()?;
         let timestamp = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
         let made = [
             ("timestamp", timestamp.to_string()),

@@ -15,7 +15,7 @@ const TYPES: &str = "assay.adapter.a2a.";
 
 /// Appends all there is to know of one batch.
 pub(super) fn page(batch: &Batch<'_>, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let digest = batch.seal()?.digest;
+    let digest = batch.seal().digest;
     let event = batch.event();
     let lossiness = &batch.lossiness;
     let discovery = &event.data.discovery;
@@ -79,7 +79,7 @@ const NAME: usize = MEMBER + 2;
 
 /// Appends one batch of many.
 pub(super) fn row(batch: &Batch<'_>, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let digest = batch.seal()?.digest.to_string();
+    let digest = batch.seal().digest.to_string();
     let event = batch.event();
     let kind = event.kind.strip_prefix(TYPES).unwrap_or(event.kind);
     let level = batch.lossiness.lossiness_level;
