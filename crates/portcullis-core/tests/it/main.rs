@@ -10,6 +10,7 @@
 
 mod a2a;
 mod a2a_import;
+mod a2a_properties;
 mod diagnostics;
 mod digests;
 mod evasions;
