@@ -88,3 +88,8 @@ pub use snapshot::{
     ToolRiskInfo, ToolRiskTier, ToolRisks, TrustBoundary,
 };
 pub use stream::{MAX_HOLD_BYTES, Released, StreamGuard, Tokens};
+
+/// The Rust of the guide to A2A compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/a2a.md")]
+struct A2aGuide;

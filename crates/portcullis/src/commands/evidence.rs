@@ -248,8 +248,9 @@ fn row(entry: &Value) -> io::Result<()> {
         _ => String::new(),
     };
     let color = if was_blocked(entry) { RED } else { GREEN };
-    let what = match entry["action"].as_str() {
-        Some(action) => plain(action),
+    let batch = entry["batch"].pointer("/events/0/id");
+    let what = match entry["action"].as_str().or(batch.and_then(Value::as_str)) {
+        Some(what) => plain(what),
         None => format!(
             "{} {} {}",
             text("run_id"),

@@ -38,6 +38,17 @@ fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
     assert_eq!((packs, tested), (9, 6));
 }
 
+/// The guide's packet becomes what the guide shows.
+#[test]
+fn the_guide_to_a2a_shows_what_comes_out() {
+    let files = Files::new();
+    let packet = &blocks("docs/a2a.md", "json")[0];
+    let packet = files.write("packet.json", &format!("{packet}\n"));
+    let done = run(&["a2a", "convert", "--format", "text", &packet], "");
+    let shown = &blocks("docs/a2a.md", "text")[0];
+    assert_eq!(done.out().trim_end(), shown.trim_end());
+}
+
 /// The rest of the first line that begins with this.
 fn value_after<'b>(block: &'b str, start: &str) -> Option<&'b str> {
     block.lines().find_map(|line| line.strip_prefix(start))
