@@ -66,7 +66,7 @@ pub struct Event<'a> {
     pub specversion: &'static str,
     /// The task, artefact or message that it is about, or else the agent.
     pub subject: Cow<'a, str>,
-    /// When it happened, as the packet says.
+    /// When it happened, as the packet says; 2023-11-16T02:00:00Z if it does not.
     #[cfg_attr(feature = "schema", schemars(with = "String", extend("format" = "date-time")))]
     pub time: Time,
     /// What happened.

@@ -57,7 +57,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How deep packets may be at most, so that a batch always fits into an entry of the evidence log.
+    /// How deep packets may be at most, so that no batch is too deep for an entry of the evidence log.
     pub const DEEPEST: usize = 100;
 
     /// Limits of your own: bytes, arrays and objects in each other, items of an array.

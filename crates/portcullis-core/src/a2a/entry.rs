@@ -6,7 +6,7 @@ use super::error::ConvertError;
 use super::write::Sealed;
 
 /// The `event` of an entry that keeps a batch.
-pub const BATCH_ENTRY: &str = "a2a_batch";
+const BATCH_ENTRY: &str = "a2a_batch";
 
 /// The members of an entry, as [`Body::of`](crate::evidence::Body::of) takes them. Whoever writes it adds when, and who
 /// asked.

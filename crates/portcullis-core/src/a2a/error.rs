@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// What kind of failure it is. Programs tell failures apart by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -177,16 +176,6 @@ impl ConvertError {
             Self::Config { .. } => ErrorKind::Config,
             Self::Infrastructure { .. } => ErrorKind::Infrastructure,
         }
-    }
-}
-
-/// As every door answers it: `{"kind": …, "message": …}`.
-impl Serialize for ConvertError {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut error = serializer.serialize_struct("ConvertError", 2)?;
-        error.serialize_field("kind", &self.kind())?;
-        error.serialize_field("message", &self.to_string())?;
-        error.end()
     }
 }
 

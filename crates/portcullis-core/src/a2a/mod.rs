@@ -2,7 +2,7 @@
 //!
 //! A packet tells what one agent told another: what it can do, a task it was given, an artefact it made. The
 //! [`Adapter`] reads one within [`Limits`], maps it to a CloudEvents envelope, says what was lost on the way, and
-//! names the bytes it came from by their digest. Nothing is looked up and nothing is made up: the same bytes always
+//! names the bytes it came from by their digest. Nothing is looked up, and what is made up is said: the same bytes always
 //! give the same batch.
 //!
 //! ```
@@ -44,7 +44,7 @@ pub use batch::{
 };
 pub use convert::{Adapter, Input, Limits, Mode};
 pub use discovery::{Discovery, SourceKind};
-pub use entry::{BATCH_ENTRY, EntryMembers};
+pub use entry::EntryMembers;
 pub use error::{ConvertError, ErrorKind};
 pub use import::{ImportOptions, import};
 pub use json::Json;

@@ -25,7 +25,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Of a text.
+    /// Of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }

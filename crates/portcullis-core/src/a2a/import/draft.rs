@@ -19,13 +19,20 @@ pub(super) struct Import<'a, 'o> {
     options: &'o ImportOptions<'a>,
     source: RawPayloadRef<'static>,
     packets: Vec<Packet<'a>>,
+    /// How many bytes they have.
+    bytes: usize,
 }
+
+/// How much longer than the longest payload all packets of one may be together: what is said once goes into each.
+const GROWTH: usize = 8;
 
 /// What something came in.
 #[derive(Default)]
 pub(super) struct Envelope<'a> {
     /// The method of a request.
     pub(super) method: Option<&'static str>,
+    /// Whether it is a request, with a method or without one.
+    pub(super) is_request: bool,
     /// Which call it is, or answers.
     pub(super) jsonrpc_id: Option<Json<'a>>,
     /// What it says about what is in it. Goes with the first packet: it must not be told as often as there are things.
@@ -55,6 +62,7 @@ impl<'a, 'o> Import<'a, 'o> {
             options,
             source: RawPayloadRef::of(payload, ""),
             packets: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -91,7 +99,17 @@ impl<'a, 'o> Import<'a, 'o> {
         let bytes = length(&packet)?;
         let limit = self.options.limits.max_payload_bytes();
         if bytes > limit {
-            return Err(ConvertError::TooLarge { bytes, limit });
+            let problem = format!(
+                "it makes a packet of {bytes} bytes, over max_payload_bytes ({limit}): send less in one"
+            );
+            return Err(ConvertError::NotTraffic { problem });
+        }
+        self.bytes += bytes;
+        if self.bytes > limit.saturating_mul(GROWTH) {
+            let problem = format!(
+                "its packets have more than {GROWTH} times max_payload_bytes ({limit}) together: send it in parts"
+            );
+            return Err(ConvertError::NotTraffic { problem });
         }
         self.packets.push(packet);
         Ok(())

@@ -8,7 +8,8 @@
 //! | an agent card | `agent.capabilities` |
 //! | a message in a request, or one by the user | `task.requested` |
 //! | any other message | `task.updated` |
-//! | a request to cancel a task, or to set or delete where notifications of it go | `task.requested` |
+//! | a request by JSON-RPC to cancel a task, or to set or delete where notifications of it go | `task.requested` |
+//! | the same by the HTTP binding, which has it in the path: 0.3's setting names its task, the others show by the answer | `task.requested` or none |
 //! | a task, or a change of its status | `task.updated` |
 //! | each artefact of a task, alone, or in an update | `artifact.shared` |
 //! | an error, a request that only reads, settings of notifications | none |
@@ -19,8 +20,9 @@
 //!
 //! **A message that names no task** is what clients send most: it asks for a task that the server has yet to name.
 //! Evidence of a request needs the id of a task, and the only name that such a request has is the id of its message.
-//! So that stands as `task.id`, and `task_id_from: "message_id"` says so. The answer names the real task; `context_id`
-//! and `jsonrpc_id` lead from one to the other.
+//! So that stands as `task.id`, and `task_id_from: "message_id"` says so. If the answer is a task, its `history` has the
+//! id of the message, and by JSON-RPC both have the `jsonrpc_id`: these lead from one to the other. If it is a message,
+//! there is no task, and its own id stands for one in the same way.
 //!
 //! Invariants: strict conversion takes every packet that is made here, under the same limits. `attributes.assay_g4` is
 //! never written, whatever the traffic says: a card that was sent does not make itself visible.
@@ -37,7 +39,8 @@ use super::error::ConvertError;
 use super::json::{Json, Place};
 use super::packet::Packet;
 
-/// How much deeper a value can lie in a packet than it did in the traffic.
+/// How many levels are kept for the packet. A value lies at most two deeper in it; `attributes.a2a.source` is four deep
+/// whatever the traffic is.
 const PACKET_DEPTH: usize = 3;
 
 /// How to read what was sent.
@@ -61,15 +64,17 @@ pub struct ImportOptions<'a> {
 /// | `context_id` | the context that it belongs to |
 /// | `envelope_metadata` | the metadata of the request or update that it came in |
 /// | `extensions`, `reference_task_ids` | of a message |
-/// | `history` | of a task: how many messages it remembers |
+/// | `history` | of a task: the ids of the messages that it remembers |
 /// | `jsonrpc_id`, `method` | of the call; the method by its name in 0.3, such as `message/send` |
 /// | `message_metadata` | of a status: the metadata of its message |
 /// | `parts` | how many parts there are: `text`, `file`, `data`, `other` |
+/// | `push_notifications`, `streaming` | of a card, if they are `true` |
 /// | `source` | `sha256` and `size_bytes` of what was received |
 /// | `task_id_from` | `message_id` if no task is named, and the message's id stands for one |
+/// | `time_from` | of an artefact of a task: `status` if the time is that of the task's status |
 ///
-/// A card's `agent.id` is the URL that it names, or else its name. Its `agent.capabilities` are the ids of its skills,
-/// and `a2a:streaming` and `a2a:pushNotifications` if it has them. `task.kind` is what told of the task: `message`,
+/// A card's `agent.id` is the URL that it names, or else its name. Its `agent.capabilities` are the ids of its skills.
+/// `task.kind` is what told of the task: `message`,
 /// `task`, `status-update`, `artifact-update`, or what is asked for: `cancel`, `push-config-set`, `push-config-delete`.
 ///
 /// ```
@@ -100,7 +105,16 @@ pub fn import<'a>(
         at: error.valid_up_to(),
     })?;
     let depth = limits.max_depth().saturating_sub(PACKET_DEPTH);
-    let traffic = Json::parse(text, &Limits::new(limit, depth, limits.max_array_length())?)?;
+    let inner = Limits::new(limit, depth, limits.max_array_length())?;
+    let traffic = Json::parse(text, &inner).map_err(|error| match error {
+        ConvertError::TooDeep { path, limit } => ConvertError::NotTraffic {
+            problem: format!(
+                "`{path}` lies deeper than {limit} arrays and objects: its packet would be over max_json_depth ({})",
+                limits.max_depth()
+            ),
+        },
+        error => error,
+    })?;
     let mut import = Import::new(payload, options);
     import.traffic(traffic)?;
     Ok(import.into_packets())
@@ -134,6 +148,7 @@ impl<'a> Import<'a, '_> {
         if let Some(method) = item.get("method") {
             let method = Method::of(method, place)?;
             envelope.method = Some(method.name);
+            envelope.is_request = true;
             let params = item.take("params").unwrap_or_default();
             let place = Place::Member(&place, "params");
             return self.request(method, params, place, &mut envelope);

@@ -99,6 +99,18 @@ pub(super) fn list<'a>(object: &mut Json<'a>, name: &str) -> Option<Json<'a>> {
     matches!(&list, Json::Array(items) if !items.is_empty()).then_some(list)
 }
 
+/// The ids of the messages that a task remembers: what leads from a request to the task that it became.
+pub(super) fn history<'a>(task: &mut Json<'a>) -> Option<Json<'a>> {
+    let Some(Json::Array(messages)) = task.take("history") else {
+        return None;
+    };
+    let ids = messages
+        .into_iter()
+        .filter_map(|mut message| text(&mut message, "messageId"));
+    let ids: Vec<_> = ids.map(Json::String).collect();
+    (!ids.is_empty()).then_some(Json::Array(ids))
+}
+
 /// `true`, if a member is. 1.0 leaves out what is `false`.
 pub(super) fn flag<'a>(object: &Json<'a>, name: &str) -> Option<Json<'a>> {
     matches!(member(object, name), Some(Json::Bool(true))).then_some(Json::Bool(true))
@@ -173,25 +185,15 @@ fn kind_of(part: &Json<'_>) -> &'static str {
     }
 }
 
-/// What a card says that the agent can do.
+/// What a card says that the agent can do: the ids of its skills.
 pub(super) fn capabilities<'a>(card: &mut Json<'a>) -> Vec<Cow<'a, str>> {
-    let mut capabilities = Vec::new();
-    if let Some(Json::Array(skills)) = card.take("skills") {
-        let ids = skills
-            .into_iter()
-            .filter_map(|mut skill| text(&mut skill, "id"));
-        capabilities.extend(ids);
-    }
-    let able = card.take("capabilities").unwrap_or_default();
-    for (name, capability) in [
-        ("streaming", "a2a:streaming"),
-        ("pushNotifications", "a2a:pushNotifications"),
-    ] {
-        if flag(&able, name).is_some() {
-            capabilities.push(capability.into());
-        }
-    }
-    capabilities
+    let Some(Json::Array(skills)) = card.take("skills") else {
+        return Vec::new();
+    };
+    let ids = skills
+        .into_iter()
+        .filter_map(|mut skill| text(&mut skill, "id"));
+    ids.collect()
 }
 
 /// Where a card of 1.0 says that the agent is, and the version that it speaks there.

@@ -101,6 +101,8 @@ pub(super) enum Shape {
     ArtifactUpdate,
     /// Tasks in a list.
     Tasks,
+    /// A request of the HTTP binding of 0.3 to set where notifications go, which names its task.
+    PushConfig,
     /// The only member that matters of an object that says what it is by the member's name.
     Wrapped(Wrapper),
     /// Settings of notifications, an error, or an answer that says no more than that it is one.
@@ -183,13 +185,18 @@ impl Shape {
         if is_list("tasks") {
             return Some(Self::Tasks);
         }
+        if is_object("config") && is_text("parent") {
+            return Some(Self::PushConfig);
+        }
+        let has_only = |names: &[&str]| members.iter().all(|(name, _)| names.contains(&&**name));
         let is_setting = is_object("pushNotificationConfig")
             || is_list("configs")
-            || is_object("config") && is_text("parent")
-            || is_text("taskId") && is_text("url");
+            || is_text("url") && !is_text("name");
         // In the HTTP binding, what is asked of a task is in the path.
-        let is_id = is_text("id") && members.len() == 1;
-        let is_nothing = is_setting || is_id || is_object("error") || members.is_empty();
+        let is_id = is_text("id") && has_only(&["id", "metadata", "tenant"])
+            || is_text("name") && has_only(&["name"]);
+        let is_error = is_object("error") || is_text("message") && has_only(&["message"]);
+        let is_nothing = is_setting || is_id || is_error || members.is_empty();
         is_nothing.then_some(Self::Nothing)
     }
 

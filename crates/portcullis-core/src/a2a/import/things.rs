@@ -23,6 +23,9 @@ impl<'a> Import<'a, '_> {
             None => Err(read::problem(place, &Shape::unknown(&thing))),
             Some(Shape::Wrapped(wrapper)) => {
                 envelope.metadata = read::metadata(&mut thing);
+                // Only who asks says how to be answered.
+                envelope.is_request |=
+                    wrapper.name == "request" || thing.get("configuration").is_some();
                 let inner = read::take(&mut thing, wrapper.name).unwrap_or_default();
                 let place = Place::Member(&place, wrapper.name);
                 self.shaped(*wrapper.is, inner, place, envelope)
@@ -49,6 +52,7 @@ impl<'a> Import<'a, '_> {
             Shape::StatusUpdate => self.status_update(thing, place, envelope),
             Shape::ArtifactUpdate => self.artifact_update(thing, place, envelope),
             Shape::Tasks => self.tasks(thing, place, envelope),
+            Shape::PushConfig => self.push_config(thing, place, envelope),
             Shape::Nothing | Shape::Wrapped(_) => Ok(()),
         }
     }
@@ -60,15 +64,13 @@ impl<'a> Import<'a, '_> {
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let capabilities = read::capabilities(&mut card);
-        let limit = self.max_array_length();
-        if capabilities.len() > limit {
-            let path = Place::Member(&place, "skills").path();
-            return Err(ConvertError::ArrayTooLong { path, limit });
-        }
-        let (interface_url, interface_version) = read::interface(&mut card);
-        let url = read::text(&mut card, "url").or(interface_url);
-        let protocol_version =
-            interface_version.or_else(|| read::text(&mut card, "protocolVersion"));
+        let (url, protocol_version) = match read::interface(&mut card) {
+            (Some(url), version) => (Some(url), version),
+            (None, _) => (
+                read::text(&mut card, "url"),
+                read::text(&mut card, "protocolVersion"),
+            ),
+        };
         let name = read::text(&mut card, "name");
 
         let mut draft = Draft::new(EventType::AgentCapabilities);
@@ -76,6 +78,10 @@ impl<'a> Import<'a, '_> {
         draft.a2a.put("agent_version", version.map(Json::String));
         let protocol_version = protocol_version.map(Json::String);
         draft.a2a.put("protocol_version", protocol_version);
+        let able = card.take("capabilities").unwrap_or_default();
+        draft.a2a.put("streaming", read::flag(&able, "streaming"));
+        let notifies = read::flag(&able, "pushNotifications");
+        draft.a2a.put("push_notifications", notifies);
         draft.metadata = read::metadata(&mut card);
         let id = url.or_else(|| name.clone());
         let id = id.ok_or_else(|| read::problem(place, "is a card without a url or a name"))?;
@@ -97,7 +103,7 @@ impl<'a> Import<'a, '_> {
         let message_id = read::id(&mut message, "messageId", place)?;
         let named = read::id(&mut message, "taskId", place)?;
         let role = read::role(&mut message);
-        let is_asked = envelope.method.is_some() || role.as_deref() == Some("user");
+        let is_asked = envelope.is_request || role.as_deref() == Some("user");
         let mut draft = Draft::new(if is_asked {
             EventType::TaskRequested
         } else {
@@ -133,14 +139,29 @@ impl<'a> Import<'a, '_> {
         place: Place<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
-        // Next to a `taskId`, `id` is that of the setting.
-        let id = match read::id(&mut params, "taskId", place)? {
-            Some(id) => id,
-            None => read::required_id(&mut params, "id", place)?,
-        };
+        // Next to a `taskId`, or where there should be one, `id` is that of the setting.
+        let is_setting = read::member(&params, "taskId").is_some() || kind == "push-config-set";
+        let name = if is_setting { "taskId" } else { "id" };
+        let id = read::required_id(&mut params, name, place)?;
         let mut draft = Draft::new(EventType::TaskRequested);
         draft.metadata = read::metadata(&mut params);
         draft.task = Some(task(id, kind));
+        self.push(draft, envelope)
+    }
+
+    fn push_config(
+        &mut self,
+        mut setting: Json<'a>,
+        place: Place<'_>,
+        envelope: &mut Envelope<'a>,
+    ) -> Result<(), ConvertError> {
+        let parent = read::required_id(&mut setting, "parent", place)?;
+        let id = match parent.strip_prefix("tasks/") {
+            Some(id) => id.to_owned().into(),
+            None => parent,
+        };
+        let mut draft = Draft::new(EventType::TaskRequested);
+        draft.task = Some(task(id, "push-config-set"));
         self.push(draft, envelope)
     }
 
@@ -171,10 +192,7 @@ impl<'a> Import<'a, '_> {
         let context = read::context_id(&mut snapshot, place)?;
         let artifacts = snapshot.take("artifacts");
         let mut draft = Draft::new(EventType::TaskUpdated);
-        if let Some(Json::Array(history)) = snapshot.get("history") {
-            let count = (!history.is_empty()).then(|| Json::Number(history.len().into()));
-            draft.a2a.put("history", count);
-        }
+        draft.a2a.put("history", read::history(&mut snapshot));
         draft.a2a.put("context_id", context.clone());
         draft.task = Some(task(id.clone(), "task"));
         let time = self.status(snapshot, place, draft, envelope)?;
@@ -187,6 +205,8 @@ impl<'a> Import<'a, '_> {
             let mut draft = Draft::new(EventType::ArtifactShared);
             draft.a2a.put("context_id", context.clone());
             draft.time = time;
+            let from = time.map(|_| Json::String("status".into()));
+            draft.a2a.put("time_from", from);
             draft.task = Some(task(id.clone(), "task"));
             self.artifact(artifact, Place::Item(&place, index), draft, envelope)?;
         }
