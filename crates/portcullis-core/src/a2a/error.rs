@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::evidence::{BodyError, MAX_ENTRY_BYTES};
+
 /// What kind of failure it is. Programs tell failures apart by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +144,12 @@ pub enum ConvertError {
         /// How many there may be.
         limit: usize,
     },
+    /// The batch cannot be an entry of the evidence log. That is the packet's fault: the log is well.
+    #[error("the batch cannot be recorded: {problem}")]
+    Unrecordable {
+        /// Why not.
+        problem: String,
+    },
     /// The conversion was asked for wrongly.
     #[error("{message}")]
     Config {
@@ -166,6 +174,7 @@ impl ConvertError {
             | Self::TooDeep { .. }
             | Self::ArrayTooLong { .. }
             | Self::NotA2a { .. }
+            | Self::Unrecordable { .. }
             | Self::NoVersion
             | Self::NotTraffic { .. }
             | Self::NoAgent
@@ -176,6 +185,18 @@ impl ConvertError {
             Self::Config { .. } => ErrorKind::Config,
             Self::Infrastructure { .. } => ErrorKind::Infrastructure,
         }
+    }
+}
+
+impl From<BodyError> for ConvertError {
+    fn from(error: BodyError) -> Self {
+        let problem = match error {
+            BodyError::TooLarge { bytes } => format!(
+                "it would have {bytes} bytes in the evidence log, over {MAX_ENTRY_BYTES}: send less in one packet"
+            ),
+            error => error.to_string(),
+        };
+        Self::Unrecordable { problem }
     }
 }
 

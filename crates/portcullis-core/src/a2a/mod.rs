@@ -52,4 +52,4 @@ pub use packet::Packet;
 #[cfg(feature = "schema")]
 pub use schema::schemas;
 pub use time::Time;
-pub use write::{Sealed, write_answer};
+pub use write::{Sealed, error_message, write_answer, write_error};

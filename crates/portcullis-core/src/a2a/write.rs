@@ -13,7 +13,7 @@ use super::batch::{
     Agent, Artifact, Batch, Event, Lossiness, Message, Payload, RawPayloadRef, Task,
 };
 use super::discovery::Discovery;
-use super::error::ConvertError;
+use super::error::{ConvertError, ErrorKind};
 use super::json::Json;
 use crate::canonical::write_string;
 use crate::evidence::Digest;
@@ -73,13 +73,30 @@ pub fn write_answer(result: &Result<Batch<'_>, ConvertError>, out: &mut Vec<u8>)
             let digest = write_batch(batch, out);
             end_answer(digest, out);
         }
-        Err(error) => {
-            out.extend_from_slice(br#"{"error":{"kind":"#);
-            write_string(error.kind().as_str(), out);
-            out.extend_from_slice(br#","message":"#);
-            write_string(&error.to_string(), out);
-            out.extend_from_slice(b"}}");
-        }
+        Err(error) => write_error(error.kind(), &error.to_string(), None, out),
+    }
+}
+
+/// Appends what every door answers instead of a batch: `{"error":{"kind":…,"message":…}}`, with the number of its line
+/// where there are several.
+pub fn write_error(kind: ErrorKind, message: &str, line: Option<u64>, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"error":{"#);
+    if let Some(line) = line {
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, r#""line":{line},"#);
+    }
+    out.extend_from_slice(br#""kind":"#);
+    write_string(kind.as_str(), out);
+    out.extend_from_slice(br#","message":"#);
+    write_string(&error_message(message, line), out);
+    out.extend_from_slice(b"}}");
+}
+
+/// An error's message as it is told of a line: each is a document of its own, so that "line 1" would only confuse.
+pub fn error_message(message: &str, line: Option<u64>) -> Cow<'_, str> {
+    match line {
+        Some(_) => message.replace(" at line 1 column ", " at column ").into(),
+        None => message.into(),
     }
 }
 

@@ -2,12 +2,11 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use portcullis_core::a2a::{ConvertError, ErrorKind};
-use portcullis_core::evidence::{BodyError, MAX_ENTRY_BYTES};
-use serde::Serialize;
+use portcullis_core::a2a::{self, ConvertError, ErrorKind};
+use portcullis_core::evidence::BodyError;
 
 use crate::app::RecordError;
-use crate::http::json;
+use crate::http::json_bytes;
 
 /// Core's error, and the status that goes with it.
 #[derive(Debug)]
@@ -44,34 +43,14 @@ impl Failure {
 
     /// The answer to a request that came to nothing.
     pub(super) fn response(&self) -> Response {
-        json(self.status, &self.told(None))
+        let mut out = Vec::new();
+        a2a::write_error(self.kind, &self.message, None, &mut out);
+        json_bytes(self.status, out)
     }
 
     /// Appends the answer to a line.
     pub(super) fn write_line(&self, number: usize, out: &mut Vec<u8>) {
-        // Numbers and texts can always be written.
-        let _ = serde_json::to_writer(out, &self.told(Some(number)));
-    }
-
-    fn told(&self, line: Option<usize>) -> impl Serialize {
-        #[derive(Serialize)]
-        struct Told<'f> {
-            error: Members<'f>,
-        }
-        #[derive(Serialize)]
-        struct Members<'f> {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            line: Option<usize>,
-            kind: ErrorKind,
-            message: &'f str,
-        }
-        Told {
-            error: Members {
-                line,
-                kind: self.kind,
-                message: &self.message,
-            },
-        }
+        a2a::write_error(self.kind, &self.message, Some(number as u64), out);
     }
 }
 
@@ -79,7 +58,10 @@ impl From<ConvertError> for Failure {
     fn from(error: ConvertError) -> Self {
         let kind = error.kind();
         let status = match (&error, kind) {
-            (ConvertError::TooLarge { .. }, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            // Sending it again would not help.
+            (ConvertError::TooLarge { .. } | ConvertError::Unrecordable { .. }, _) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             (_, ErrorKind::Measurement | ErrorKind::Config) => StatusCode::BAD_REQUEST,
             (_, ErrorKind::UnsupportedProtocolVersion | ErrorKind::StrictLossinessViolation) => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -94,15 +76,9 @@ impl From<ConvertError> for Failure {
     }
 }
 
-/// Sending it again would not help with an entry that is too long: that is the packet's fault and not the log's.
 impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge { bytes } => Self::too_long(format!(
-                "the batch would be {bytes} bytes in the evidence log, over {MAX_ENTRY_BYTES}: send less in one packet"
-            )),
-            error => Self::infrastructure(&error),
-        }
+        ConvertError::from(error).into()
     }
 }
 

@@ -27,7 +27,8 @@ use crate::metrics::CallOutcome;
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 
-/// How many lines a body may have: an answer is longer than what it answers, and all of it waits for the log.
+/// How many lines a body may have, and how many packets they may make before the rest is refused: an answer is longer than
+/// what it answers, and all of it waits for the log.
 const MAX_LINES: usize = 10_000;
 /// How much is converted, and then waits for the log, at a time.
 const ROUND_ENTRIES: usize = 256;
@@ -68,7 +69,11 @@ async fn answer(app: Arc<App>, operation: Operation, request: Request) -> Respon
     let body = match http::read(&app, request).await {
         Ok(body) => Ok(body),
         Err(error @ ReadError::TooLong { .. }) => Err(Failure::too_long(error.to_string())),
-        Err(error) => return error.response(),
+        Err(error) => {
+            app.metrics
+                .called(Some(operation), CallOutcome::Invalid, started.elapsed());
+            return error.response();
+        }
     };
     let started = Instant::now();
     let work = async move {
@@ -188,10 +193,6 @@ impl Ask {
                 return Err(Failure::config(format!("`{name}` is there twice")));
             }
         }
-        if agent.as_deref() == Some("") {
-            let message = "`agent` is empty: name an agent, or leave it out for your own name";
-            return Err(Failure::config(message));
-        }
         let mode = mode.map_or(Ok(Mode::default()), |mode| mode.parse::<Mode>());
         Ok(Self {
             operation,
@@ -223,7 +224,7 @@ impl Work<'_> {
         match form {
             Form::Json => {
                 let prepare = || self.prepare(body, redactor);
-                let prepared = off_the_workers(body.len(), prepare)?;
+                let prepared = self.off_the_workers(body.len(), prepare)?;
                 self.record(prepared.bodies, &prepared.levels).await?;
                 Ok(prepared.answer)
             }
@@ -234,28 +235,38 @@ impl Work<'_> {
     async fn answer_lines(&self, body: &[u8], redactor: &Redactor) -> Result<Vec<u8>, Failure> {
         let lines = lines(body)?;
         let mut answer = Vec::new();
+        let mut made = 0;
         let mut rest = &lines[..];
         while !rest.is_empty() {
             let (round, later) = rest.split_at(round(rest));
             rest = later;
             let bytes = round.iter().map(|(_, line)| line.len()).sum();
-            let prepare = || self.prepare_lines(round, redactor, &mut answer);
-            let (bodies, levels) = off_the_workers(bytes, prepare);
+            let prepare = || self.prepare_lines(round, made, redactor, &mut answer);
+            let (bodies, levels) = self.off_the_workers(bytes, prepare);
+            made += bodies.len();
             self.record(bodies, &levels).await?;
         }
         Ok(answer)
     }
 
-    /// Appends what is answered to some lines, and gives what has to be recorded before.
+    /// Appends what is answered to some lines, and gives what has to be recorded before. `made` packets came before them.
     fn prepare_lines(
         &self,
         lines: &[(usize, &[u8])],
+        made: usize,
         redactor: &Redactor,
         answer: &mut Vec<u8>,
     ) -> (Vec<Body>, Vec<LossinessLevel>) {
         let (mut bodies, mut levels) = (Vec::new(), Vec::new());
         for (number, line) in lines {
-            match self.prepare(line, redactor) {
+            let prepared = if made + bodies.len() < MAX_LINES {
+                self.prepare(line, redactor)
+            } else {
+                Err(Failure::too_long(format!(
+                    "the lines before it made {MAX_LINES} packets: send the rest in another body"
+                )))
+            };
+            match prepared {
                 Ok(mut prepared) => {
                     bodies.append(&mut prepared.bodies);
                     levels.append(&mut prepared.levels);
@@ -323,6 +334,19 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Converts where it cannot hold up the rest, if there is much of it.
+    fn off_the_workers<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        // A few bytes of traffic can make a packet of many.
+        let weight = match self.ask.operation {
+            Operation::A2aImport => bytes.saturating_mul(32),
+            _ => bytes,
+        };
+        if weight <= http::LARGE {
+            return work();
+        }
+        tokio::task::block_in_place(work)
+    }
+
     /// Together, so that one write to the log carries many; not all at once, so that others find room in its queue.
     async fn record(&self, bodies: Vec<Body>, levels: &[LossinessLevel]) -> Result<(), Failure> {
         let mut bodies = bodies.into_iter();
@@ -330,21 +354,19 @@ impl Work<'_> {
             let started = Instant::now();
             let round = bodies.by_ref().take(levels.len());
             let appended = join_all(round.map(|body| self.app.append(body, started))).await;
+            let mut failed = None;
             for (appended, level) in appended.into_iter().zip(levels) {
-                appended?;
-                self.app.metrics.a2a.recorded(self.ask.mode, *level);
+                match appended {
+                    Ok(_) => self.app.metrics.a2a.recorded(self.ask.mode, *level),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error.into());
             }
         }
         Ok(())
     }
-}
-
-/// Converts where it cannot hold up the rest, if there is much of it.
-fn off_the_workers<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes <= http::LARGE {
-        return work();
-    }
-    tokio::task::block_in_place(work)
 }
 
 /// The lines that say something, with their numbers from 1, cut as the command line cuts them.

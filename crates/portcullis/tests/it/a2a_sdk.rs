@@ -10,21 +10,38 @@ use crate::served::{CONFIG, Served, TOKEN, evidence, serve};
 
 /// Has the two agents of `examples/a2a/demo.py` talk.
 fn demo(gate: &str, more: &[&str]) -> Output {
-    let python = std::env::var("PORTCULLIS_PYTHON")
-        .expect("PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it");
-    Command::new(python)
+    python()
         .arg(root().join("examples/a2a/demo.py"))
         .args([gate, TOKEN])
         .args(more)
-        .env("NO_PROXY", "*")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap()
+}
+
+fn python() -> Command {
+    let python = std::env::var("PORTCULLIS_PYTHON")
+        .expect("PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it");
+    let mut command = Command::new(python);
+    command
+        .env("NO_PROXY", "*")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 fn said(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     format!("{out}{err}")
+}
+
+/// What core's tests import is what the SDK still sends.
+#[test]
+fn the_recordings_are_the_sdks() {
+    let recorded = python()
+        .arg(root().join("scripts/a2a_fixtures.py"))
+        .arg("--check")
+        .output()
+        .unwrap();
+    assert!(recorded.status.success(), "{}", said(&recorded));
 }
 
 #[test]

@@ -96,6 +96,16 @@ pub fn import<'a>(
     options: &ImportOptions<'a>,
 ) -> Result<Vec<Packet<'a>>, ConvertError> {
     let limits = &options.limits;
+    if let Some(agent) = options.agent
+        && !(1..=read::LONGEST_ID).contains(&agent.len())
+    {
+        let message = format!(
+            "the agent's id has 1 to {} bytes, found {}",
+            read::LONGEST_ID,
+            agent.len()
+        );
+        return Err(ConvertError::Config { message });
+    }
     let bytes = payload.len();
     let limit = limits.max_payload_bytes();
     if bytes > limit {

@@ -9,7 +9,7 @@ use crate::a2a::error::ConvertError;
 use crate::a2a::json::{Json, Place};
 
 /// How long an id may be. Some are in every packet of a payload, and those must not outgrow it.
-const LONGEST_ID: usize = 512;
+pub(super) const LONGEST_ID: usize = 512;
 
 /// A member, by its name in JSON or the one in protobuf, which readers of protobuf take too: `taskId` or `task_id`.
 pub(super) fn member<'j, 'a>(object: &'j Json<'a>, name: &str) -> Option<&'j Json<'a>> {

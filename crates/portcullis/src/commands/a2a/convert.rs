@@ -107,26 +107,29 @@ impl Convert {
         payload: &[u8],
         answers: &mut Answers,
     ) -> Result<(), Problem> {
-        let result = self.adapter.convert(Input {
+        let batch = self.adapter.convert(Input {
             protocol_version: self.protocol_version.as_deref(),
             ..Input::json(payload)
-        });
-        let Ok(batch) = &result else {
-            return result.map(drop).map_err(Problem::from);
-        };
+        })?;
         let start = answers.out.len();
+        if self.format == Format::Json && self.notary.is_none() {
+            write_answer(&Ok(batch), &mut answers.out);
+            answers.out.push(b'\n');
+            return Ok(());
+        }
+        let sealed = batch.seal();
         match (self.format, self.ndjson) {
             (Format::Json, _) => {
-                write_answer(&result, &mut answers.out);
+                sealed.write_answer(&mut answers.out);
                 answers.out.push(b'\n');
             }
-            (Format::Text, true) => summary::row(batch, &mut answers.out)?,
-            (Format::Text, false) => summary::page(batch, &mut answers.out)?,
+            (Format::Text, true) => summary::row(&batch, &sealed, &mut answers.out)?,
+            (Format::Text, false) => summary::page(&batch, &sealed, &mut answers.out)?,
         }
         if let Some(notary) = &self.notary {
             answers.unrecorded.push(Unrecorded {
                 line,
-                body: notary.entry(batch, answers.read_at)?,
+                body: notary.entry(&sealed, answers.read_at)?,
                 answer: start..answers.out.len(),
             });
         }

@@ -1,10 +1,8 @@
 //! What is answered instead of a batch.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
-use portcullis_core::a2a::{ConvertError, ErrorKind};
-use serde::Serialize;
+use portcullis_core::a2a::{ConvertError, ErrorKind, error_message, write_error};
 
 use crate::cli::Format;
 use crate::output::{Answer, Failure, RED, plain};
@@ -51,47 +49,21 @@ impl Problem {
 
     /// Appends it as a line of answers.
     pub(super) fn write(&self, line: Option<u64>, format: Format, out: &mut Vec<u8>) {
-        // Neither can fail: there are only texts and a number in it, and a vector takes everything.
-        let _ = match format {
-            Format::Json => self.write_json(line, &mut *out),
-            Format::Text => self.write_text(line, &mut *out),
-        };
+        match format {
+            Format::Json => write_error(self.kind, &self.message, line, out),
+            Format::Text => {
+                // Writing to a Vec cannot fail.
+                let _ = self.write_text(line, out);
+            }
+        }
         out.push(b'\n');
     }
 
-    fn write_json(&self, line: Option<u64>, out: &mut Vec<u8>) -> io::Result<()> {
-        #[derive(Serialize)]
-        struct Line<'p> {
-            error: Error<'p>,
-        }
-        #[derive(Serialize)]
-        struct Error<'p> {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            line: Option<u64>,
-            kind: ErrorKind,
-            message: &'p str,
-        }
-        let error = Error {
-            line,
-            kind: self.kind,
-            message: &self.message_of(line),
-        };
-        Ok(serde_json::to_writer(out, &Line { error })?)
-    }
-
     fn write_text(&self, line: Option<u64>, out: &mut Vec<u8>) -> io::Result<()> {
-        let (kind, message) = (self.kind, plain(&self.message_of(line)));
+        let (kind, message) = (self.kind, plain(&error_message(&self.message, line)));
         match line {
             Some(line) => write!(out, "{RED}line {line}:{RED:#} {kind}: {message}"),
             None => write!(out, "{RED}error:{RED:#} {kind}: {message}"),
-        }
-    }
-
-    /// Every line is a document of its own, so that "line 1" would only confuse.
-    fn message_of(&self, line: Option<u64>) -> Cow<'_, str> {
-        match line {
-            Some(_) => Cow::from(self.message.replace(" at line 1 column ", " at column ")),
-            None => Cow::from(&self.message),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use jiff::Timestamp;
-use portcullis_core::a2a::{Batch, ErrorKind};
+use portcullis_core::a2a::{ConvertError, ErrorKind, Sealed};
 use portcullis_core::evidence::{Body, Link, Redactor};
 use portcullis_store::evidence::{AppendError, EvidenceLog, OpenError, Options};
 use tokio::runtime::Runtime;
@@ -58,8 +58,8 @@ impl Notary {
     }
 
     /// The entry that keeps a batch, without secrets.
-    pub(super) fn entry(&self, batch: &Batch<'_>, at: Timestamp) -> Result<Body, Problem> {
-        let mut entry = batch.seal().entry()?;
+    pub(super) fn entry(&self, sealed: &Sealed, at: Timestamp) -> Result<Body, Problem> {
+        let mut entry = sealed.entry()?;
         let timestamp = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
         let made = [
             ("timestamp", timestamp.to_string()),
@@ -69,11 +69,7 @@ impl Notary {
             entry.made.insert(name.to_owned(), value.into());
         }
         let body = Body::of(&entry.made, &entry.told, &self.0);
-        body.map_err(|error| {
-            // The log is well: it is the packet that makes too much of an entry.
-            let message = format!("the batch cannot be recorded: {error}");
-            Problem::new(ErrorKind::Measurement, message)
-        })
+        body.map_err(|error| ConvertError::from(error).into())
     }
 }
 

@@ -129,7 +129,8 @@ impl Stream {
 /// Writes at once: somebody may be waiting for it.
 pub(super) fn print(answers: &Answers, format: Format) -> io::Result<()> {
     if !answers.err.is_empty() {
-        anstream::stderr().write_all(&answers.err)?;
+        // Nobody need read what was refused: the exit code says that something was.
+        let _ = anstream::stderr().write_all(&answers.err);
     }
     match format {
         Format::Json => {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::Style;
-use portcullis_core::a2a::{Batch, ConvertError, LossinessLevel};
+use portcullis_core::a2a::{Batch, ConvertError, LossinessLevel, Sealed};
 use serde::Serialize;
 
 use super::problem::Problem;
@@ -14,8 +14,8 @@ use crate::output::{BOLD, DIM, GREEN, RED, YELLOW, plain};
 const TYPES: &str = "assay.adapter.a2a.";
 
 /// Appends all there is to know of one batch.
-pub(super) fn page(batch: &Batch<'_>, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let digest = batch.seal().digest;
+pub(super) fn page(batch: &Batch<'_>, sealed: &Sealed, out: &mut Vec<u8>) -> Result<(), Problem> {
+    let digest = sealed.digest;
     let event = batch.event();
     let lossiness = &batch.lossiness;
     let discovery = &event.data.discovery;
@@ -78,8 +78,8 @@ const MEMBER: usize = 30;
 const NAME: usize = MEMBER + 2;
 
 /// Appends one batch of many.
-pub(super) fn row(batch: &Batch<'_>, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let digest = batch.seal().digest.to_string();
+pub(super) fn row(batch: &Batch<'_>, sealed: &Sealed, out: &mut Vec<u8>) -> Result<(), Problem> {
+    let digest = sealed.digest.to_string();
     let event = batch.event();
     let kind = event.kind.strip_prefix(TYPES).unwrap_or(event.kind);
     let level = batch.lossiness.lossiness_level;
