@@ -20,6 +20,7 @@ observer.aclose()` sends what is left.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -63,6 +64,7 @@ class Observer:
         self._http = http or httpx.AsyncClient(timeout=timeout)
         self._queue: asyncio.Queue[tuple[bytes, str]] = asyncio.Queue(max_queue)
         self._worker: asyncio.Task[None] | None = None
+        self._closed = False
 
     def transport(self, inner: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncBaseTransport:
         """A transport for the agent's own HTTP client, around another one."""
@@ -77,29 +79,32 @@ class Observer:
         """Records one body, now or in the background."""
         if not body.strip():
             return
-        if len(body) > self.max_body:
+        if self._closed:
+            self._drop("the observer is closed")
+        elif len(body) > self.max_body:
             self._drop(f"a body of {len(body)} bytes is over max_body")
-            return
-        if self.fail_closed:
+        elif self.fail_closed:
             await self._send(body, agent)
-            return
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
-        try:
-            self._queue.put_nowait((body, agent))
-        except asyncio.QueueFull:
-            self._drop("the queue is full")
+        else:
+            if self._worker is None:
+                self._worker = asyncio.create_task(self._work())
+            try:
+                self._queue.put_nowait((body, agent))
+            except asyncio.QueueFull:
+                self._drop("the queue is full")
 
     async def aclose(self, timeout: float = 10.0) -> None:
         """Sends what is left, for so many seconds, and stops."""
+        self._closed = True
         if self._worker is not None:
             try:
                 await asyncio.wait_for(self._queue.join(), timeout)
             except asyncio.TimeoutError:
-                self.dropped += self._queue.qsize()
+                logger.warning("the gate did not take what was left within %s seconds", timeout)
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
             self._worker = None
+            self._count_dropped("the observer was closed", self._queue.qsize())
         if self._own_http:
             await self._http.aclose()
 
@@ -108,8 +113,6 @@ class Observer:
             body, agent = await self._queue.get()
             try:
                 await self._send(body, agent)
-            except Exception as error:  # The agent goes on, whatever happens to its evidence.
-                logger.warning("%s", error)
             finally:
                 self._queue.task_done()
 
@@ -118,87 +121,128 @@ class Observer:
             answer = await self._http.post(
                 self._url, params={"agent": agent}, content=body, headers=self._headers
             )
-        except httpx.HTTPError as error:
-            self.dropped += 1
-            raise ObservationFailed(f"the gate cannot be reached: {error!r}") from error
+        except asyncio.CancelledError:
+            self._count_dropped("cancelled on its way to the gate")
+            raise
+        except Exception as error:  # Whatever it is, it must not end the worker.
+            logger.warning("the gate cannot be reached: %r", error)
+            self._drop("the gate cannot be reached")
+            return
         if answer.is_success:
             self.sent += 1
-        elif answer.status_code in (400, 413, 422):
-            self.refused += 1
-            raise ObservationFailed(f"the gate does not understand what was observed: {answer.text[:500]}")
-        else:
-            self.dropped += 1
-            raise ObservationFailed(f"the gate answered {answer.status_code}: {answer.text[:500]}")
+            return
+        # What the gate says is for the log, and not for whoever the exception is shown to.
+        logger.warning("the gate answered %s: %s", answer.status_code, answer.text[:500])
+        if answer.status_code not in (400, 413, 422):
+            self._drop(f"the gate answered {answer.status_code}")
+            return
+        self.refused += 1
+        if self.fail_closed:
+            raise ObservationFailed("the gate does not understand what was observed")
 
     def _drop(self, why: str) -> None:
-        self.dropped += 1
+        self._count_dropped(why)
         if self.fail_closed:
             raise ObservationFailed(why)
-        logger.warning("not recorded: %s", why)
+
+    def _count_dropped(self, why: str, count: int = 1) -> None:
+        if count:
+            self.dropped += count
+            logger.warning("not recorded (%d): %s", count, why)
+
+
+# What may come before JSON, in any encoding that Python's `json` detects.
+_BLANK = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
+_EVENT_STREAM = re.compile(r'text/event-stream(\s*;\s*charset="?utf-8"?)?')
+# Not `\r`, `\n` for what is one line end.
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 
 
 class _Tap:
-    """Finds what is to be recorded in a body as it goes by, and says what may be handed over."""
+    """Finds what is to be recorded in a body as it goes by, and says what may be handed over.
 
-    def __init__(self, observer: Observer, agent: str, content_type: str, encoding: str) -> None:
-        kind = content_type.partition(";")[0].strip().lower()
+    What is JSON shows in how a body begins: SDKs read it whatever its content type says."""
+
+    def __init__(self, observer: Observer, agent: str, headers) -> None:
         self._observer = observer
         self._agent = agent
-        self._events = kind == "text/event-stream"
-        self._watched = self._events or kind == "application/json" or kind.endswith("+json")
+        self._type = _header(headers, b"content-type")
+        self._encoding = _header(headers, b"content-encoding")
+        self._kind: str | None = None
+        """`json`, `events`, `other`, or not known before something other than blanks goes by."""
         self._buffer = bytearray()
+        """What has not been recorded."""
+        self._searched = 0
+        """Up to where no blank line begins in it."""
         self._over = False
-        if self._watched and encoding.lower() not in ("", "identity"):
-            observer._drop(f"the body is compressed ({encoding})")
-            self._watched = False
+        """Whether the body, or this event of it, is too long to be recorded."""
 
     async def push(self, chunk: bytes) -> bytes:
         """What of the body may be handed over now."""
-        if not self._watched or not chunk:
-            return chunk
-        if not self._over:
+        if self._kind is None and chunk:
+            self._kind = self._kind_of(chunk)
+        if self._kind == "other":
+            held, self._buffer = bytes(self._buffer), bytearray()
+            return held + chunk if self._observer.fail_closed else chunk
+        done = b""
+        if self._kind == "events":
             self._buffer += chunk
-        if self._events:
-            return await self._push_events(chunk)
-        if not self._over and len(self._buffer) > self._observer.max_body:
-            self._give_up()
-        return b"" if self._observer.fail_closed else chunk
+            done = await self._take_events()
+        elif not self._over:
+            self._buffer += chunk
+        if len(self._buffer) > self._observer.max_body:
+            if not self._over:
+                self._over = True
+                self._observer._drop("a body is over max_body")
+            # The end may be half of a blank line.
+            del self._buffer[:-2]
+            self._searched = 0
+        return done if self._observer.fail_closed else chunk
 
     async def finish(self) -> bytes:
         """The rest of it."""
         rest, self._buffer = bytes(self._buffer), bytearray()
-        if not self._watched or self._over:
-            return b""
-        if self._events:
-            return rest if self._observer.fail_closed else b""
-        await self._observer.observe(rest, self._agent)
+        if not self._over and self._kind == "json":
+            await self._observer.observe(rest, self._agent)
+        elif not self._over and self._kind == "events":
+            await self._observer.observe(_data(rest), self._agent)
         return rest if self._observer.fail_closed else b""
 
-    async def _push_events(self, chunk: bytes) -> bytes:
-        done = bytearray()
-        while not self._over:
-            end = _end_of_event(self._buffer)
-            if end is None:
-                break
-            event, self._buffer = self._buffer[:end], self._buffer[end:]
-            lines = bytes(event).splitlines()
-            data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-            await self._observer.observe(b"\n".join(data), self._agent)
-            done += event
-        if len(self._buffer) > self._observer.max_body:
-            self._give_up()
-        return bytes(done) if self._observer.fail_closed else chunk
+    def _kind_of(self, chunk: bytes) -> str | None:
+        if self._encoding not in ("", "identity"):
+            self._observer._drop(f"a body is compressed ({self._encoding})")
+            return "other"
+        begin = chunk.lstrip(_BLANK)[:1]
+        if not begin:
+            return None
+        if begin in b"{[":
+            return "json"
+        if "text/event-stream" in self._type:
+            if _EVENT_STREAM.fullmatch(self._type):
+                return "events"
+            self._observer._drop(f"a stream is not plain UTF-8 ({self._type})")
+            return "other"
+        return "json" if not self._type or "json" in self._type else "other"
 
-    def _give_up(self) -> None:
-        self._over = True
-        self._buffer = bytearray()
-        self._observer._drop("a body is over max_body")
+    async def _take_events(self) -> bytes:
+        """Records the whole events, and takes them out of the buffer."""
+        start = 0
+        while end := _BLANK_LINE.search(self._buffer, self._searched):
+            if not self._over:
+                await self._observer.observe(_data(self._buffer[start : end.end()]), self._agent)
+            self._over = False
+            start = self._searched = end.end()
+        done = bytes(self._buffer[:start])
+        del self._buffer[:start]
+        # A blank line may have begun in the last two bytes.
+        self._searched = max(len(self._buffer) - 2, 0)
+        return done
 
 
-def _end_of_event(buffer: bytearray) -> int | None:
-    """Where the first whole event of a stream ends."""
-    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := buffer.find(mark)) >= 0]
-    return min(ends, default=None)
+def _data(event: bytes) -> bytes:
+    """What an event of a stream says."""
+    lines = bytes(event).splitlines()
+    return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -209,19 +253,24 @@ class _Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         # What is compressed on the way cannot be looked at here.
         request.headers["Accept-Encoding"] = "identity"
-        tap = _Tap(self._observer, self._observer.agent, *_kind(request.headers.raw))
-        await tap.push(await request.aread())
-        await tap.finish()
-
-        response = await self._inner.handle_async_request(request)
+        body = _Stream(request.stream, _Tap(self._observer, self._observer.agent, request.headers.raw))
+        await body.begin()
+        response = await self._inner.handle_async_request(
+            httpx.Request(
+                request.method, request.url, headers=request.headers, stream=body, extensions=request.extensions
+            )
+        )
+        headers, stream = response.headers, response.stream
+        if response.is_stream_consumed:  # By the inner transport, which has decompressed it, too.
+            headers.pop("Content-Encoding", None)
+            stream = httpx.ByteStream(response.content)
         peer = f"{request.url.scheme}://{request.url.netloc.decode()}"
-        try:
-            tap = _Tap(self._observer, peer, *_kind(response.headers.raw))
-        except ObservationFailed:
-            await response.aclose()
-            raise
-        response.stream = _Stream(response.stream, tap)
-        return response
+        return httpx.Response(
+            response.status_code,
+            headers=headers,
+            stream=_Stream(stream, _Tap(self._observer, peer, headers.raw)),
+            extensions=response.extensions,
+        )
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -231,8 +280,20 @@ class _Stream(httpx.AsyncByteStream):
     def __init__(self, inner: httpx.AsyncByteStream, tap: _Tap) -> None:
         self._inner = inner
         self._tap = tap
+        self._chunks = self._tapped()
+        self._first = b""
+
+    async def begin(self) -> None:
+        """Reads up to what may be handed over first."""
+        self._first = await anext(self._chunks, b"")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._first:
+            yield self._first
+        async for chunk in self._chunks:
+            yield chunk
+
+    async def _tapped(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
             if ready := await self._tap.push(chunk):
                 yield ready
@@ -256,56 +317,69 @@ class _Middleware:
         call = _Call(self._observer, self._caller(scope), scope, receive, send)
         try:
             await self._app(scope, call.receive, call.send)
-        except ObservationFailed as error:
-            if call.started:
+        except Exception:
+            if call.failure is None:
                 raise
-            logger.error("refused: %s", error)
-            await _refuse(send)
+        # The application may have made an answer of it, or wrapped it.
+        if call.failure is None:
+            return
+        if call.started:
+            raise call.failure
+        logger.error("refused: %s", call.failure)
+        await _refuse(send)
 
 
 class _Call:
     """One request to a server, and its answer."""
 
     def __init__(self, observer: Observer, caller: str, scope, receive, send) -> None:
+        self.failure: ObservationFailed | None = None
+        """Why nothing more may be said."""
         self.started = False
         """Whether the caller has been answered anything."""
         self._observer = observer
-        self._caller = caller
-        self._kind = _kind(scope["headers"])
         self._receive = receive
         self._send = send
-        self._request: _Tap | None = None
+        self._request = _Tap(observer, caller, scope["headers"])
         self._answer: _Tap | None = None
         self._start: dict | None = None
 
     async def receive(self):
         message = await self._receive()
-        if message["type"] != "http.request":
-            return message
-        if self._request is None:
-            self._request = _Tap(self._observer, self._caller, *self._kind)
-        return await _tapped(self._request, message)
+        if message["type"] == "http.request":
+            message = await self._tapped(self._request, message)
+        return message
 
     async def send(self, message) -> None:
+        if self.failure is not None:
+            raise self.failure
         if message["type"] == "http.response.start":
-            self._answer = _Tap(self._observer, self._observer.agent, *_kind(message["headers"]))
-            # Kept back until there is something to hand over: until then, the call can still be refused.
-            self._start = message
-            return
-        if message["type"] == "http.response.body" and self._answer is not None:
-            message = await _tapped(self._answer, message)
+            self._answer = _Tap(self._observer, self._observer.agent, message.get("headers", []))
+            if self._observer.fail_closed:
+                # Kept back until there is something to hand over: until then, the call can still be refused.
+                self._start = message
+                return
+        elif message["type"] == "http.response.body" and self._answer is not None:
+            message = await self._tapped(self._answer, message)
+            if self._start is not None and not message["body"] and message.get("more_body", False):
+                return
+        self.started = True
         if self._start is not None:
             start, self._start = self._start, None
-            self.started = True
             await self._send(start)
         await self._send(message)
 
-
-async def _tapped(tap: _Tap, message):
-    body = await tap.push(message.get("body", b""))
-    if not message.get("more_body", False):
-        body += await tap.finish()
-    return {**message, "body": body}
+    async def _tapped(self, tap: _Tap, message):
+        if self.failure is not None:
+            raise self.failure
+        try:
+            body = await tap.push(message.get("body", b""))
+            if not message.get("more_body", False):
+                body += await tap.finish()
+        except ObservationFailed as failure:
+            self.failure = failure
+            raise
+        return {**message, "body": body}
 
 
 async def _refuse(send) -> None:
@@ -315,7 +389,7 @@ async def _refuse(send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _kind(headers) -> tuple[str, str]:
-    """Content type and encoding."""
-    named = {bytes(name).lower(): bytes(value).decode("latin-1") for name, value in headers}
-    return named.get(b"content-type", ""), named.get(b"content-encoding", "")
+def _header(headers, name: bytes) -> str:
+    """All that is said under this name: who reads it may go by the first, by the last or by any."""
+    values = [bytes(value).decode("latin-1").strip().lower() for key, value in headers if bytes(key).lower() == name]
+    return ", ".join(values)
