@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release -p portcullis-runtime --example gate_latency` prints a line of JSON per
 //! input, or for those whose name contains the first argument, by RFC-001's patterns, or with `--all` by
-//! the default pack. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`.
+//! the default pack. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`. With
+//! `--count` it judges each a hundred times and measures nothing, so that
+//! `valgrind --tool=callgrind --toggle-collect='*judge_often*'` can count instructions.
 
 #[path = "../benches/cases.rs"]
 mod cases;
@@ -35,10 +37,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     loaded.policy.warm();
     let gateway = Gateway::builder(loaded.policy).build();
+    let count = std::env::args().any(|arg| arg == "--count");
     println!("{}", json!({"portcullis": env!("CARGO_PKG_VERSION")}));
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
-    for (name, step) in cases::cases() {
-        if only.as_ref().is_none_or(|only| name.contains(&**only)) {
+    for (name, mut step) in cases::cases() {
+        if only.as_ref().is_some_and(|only| !name.contains(&**only)) {
+            continue;
+        }
+        if count {
+            evaluate(&gateway, &mut step);
+            judge_often(&gateway, &mut step);
+        } else {
             println!("{}", measure(&gateway, name, step));
         }
     }
@@ -68,6 +77,14 @@ fn measure(gateway: &Gateway, name: &str, mut step: Step) -> serde_json::Value {
         "name": name, "p50_us": at(50), "p99_us": at(99), "n": samples.len(),
         "allocations": allocations.count_total, "action": action,
     })
+}
+
+/// A function of its own, so that what it costs can be told from what getting ready costs.
+#[inline(never)]
+fn judge_often(gateway: &Gateway, step: &mut Step) {
+    for _ in 0..100 {
+        std::hint::black_box(evaluate(gateway, step));
+    }
 }
 
 fn evaluate(gateway: &Gateway, step: &mut Step) -> Evaluation {

@@ -415,7 +415,8 @@ impl Gateway {
                 continue;
             }
             // Asking the clock would take longer.
-            if timeout > IDLE && rule.is_idle(subject) {
+            let is_idle = || fence::catching(|| Ok(rule.is_idle(subject)));
+            if timeout > IDLE && matches!(is_idle(), Ok(true)) {
                 let nothing = FastOutcome::Said(None);
                 gathered.take(place, rule, input.event, nothing, Duration::ZERO, settings);
                 continue;
@@ -497,7 +498,8 @@ impl Gateway {
         } else {
             gathered.last = None;
             let before = gathered.coverage.rules.len();
-            plan.run(self, policy, input, routing, gathered).await;
+            // On the heap, because the future of every event is as large as its largest part.
+            Box::pin(plan.run(self, policy, input, routing, gathered)).await;
             self.tell(|telemetry| {
                 for rule in &gathered.coverage.rules[before..] {
                     let took = Duration::from_nanos(rule.elapsed_ns);

@@ -47,12 +47,27 @@ pub fn hosts<B>(
     is_host: bool,
     visit: &mut dyn FnMut(&Found<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b',');
-    if !is_host && text.bytes().all(plain) {
-        return ControlFlow::Continue(());
-    }
+    hosts_if(text, &|| is_host, visit)
+}
+
+/// The same, where telling whether the text goes under such a name takes longer than telling that it
+/// makes no difference.
+pub(crate) fn hosts_if<B>(
+    text: &str,
+    is_host: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(&Found<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
     let start = text.len() - text.trim_start_matches(|c: char| c <= ' ').len();
     let mut finder = Finder { text, start, visit };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b',');
+    if text.bytes().all(plain) {
+        // Only its name can make a host of it.
+        return if could_be_host(text) {
+            finder.whole(is_host)
+        } else {
+            ControlFlow::Continue(())
+        };
+    }
     finder.whole(is_host)?;
     let mut commands = command::Regions::default();
     finder.command(0, &mut commands)?;
@@ -106,7 +121,7 @@ impl<B> Finder<'_, '_, B> {
     }
 
     /// The text as one host, if it goes under a name for hosts or can be nothing else.
-    fn whole(&mut self, is_host: bool) -> ControlFlow<B> {
+    fn whole(&mut self, is_host: &dyn Fn() -> bool) -> ControlFlow<B> {
         let text = self.text.trim_matches(|c: char| c <= ' ');
         if text.is_empty() || text.len() > LONGEST_HOST || text.contains(char::is_whitespace) {
             return ControlFlow::Continue(());
@@ -123,7 +138,7 @@ impl<B> Finder<'_, '_, B> {
         if bare_port || text.contains("::") {
             return self.bare(text, at, Position::Port);
         }
-        if !is_host || text.contains("://") {
+        if text.contains("://") || !could_be_host(text) || !is_host() {
             return ControlFlow::Continue(());
         }
         // `x@name` under `address` is a mailbox.
@@ -396,6 +411,12 @@ fn host_of(authority: &str) -> &str {
         ) || matches!(c, '[' | ']' | '~' | '+' | ' ')
     };
     &authority[..authority.find(ends).unwrap_or(authority.len())]
+}
+
+/// Whether this can be a host at all. Most texts are words.
+fn could_be_host(text: &str) -> bool {
+    let in_words = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-' | b',');
+    !text.bytes().all(in_words) || Host::is_local_word(text)
 }
 
 /// Whether what stands where a host may stand is one. A small number is a count or a port, and a word

@@ -108,6 +108,12 @@ impl<'t> Host<'t> {
         first.into_iter().chain(second)
     }
 
+    /// Whether a word in whatever case is such a name.
+    pub(super) fn is_local_word(word: &str) -> bool {
+        let mut local = LOCAL.iter().chain(&METADATA);
+        local.any(|name| name.eq_ignore_ascii_case(word))
+    }
+
     /// Whether it is a name that no public resolver knows by itself.
     pub(super) fn is_known_single_label(&self) -> bool {
         matches!(self, Self::Name(name) if LOCAL.contains(&&**name) || METADATA.contains(&&**name))

@@ -15,6 +15,7 @@ mod list;
 
 pub use address::{Reach, reach};
 pub(crate) use command::is_network_command;
+pub(crate) use find::hosts_if;
 pub use find::{Found, Position, hosts};
 pub use host::Host;
 pub use list::{HostList, HostListError};

@@ -18,15 +18,20 @@ pub(super) fn hosts<B>(
     subject: &Subject<'_>,
     visit: &mut dyn FnMut(&Found<'_>, &Path<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    let Some(args) = &subject.input.event.tool_args else {
-        return ControlFlow::Continue(());
-    };
-    // Several rules ask, and most calls name none.
-    let any = || members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break();
-    if !subject.scan.names_hosts.get_or_init(any) {
-        return ControlFlow::Continue(());
+    match &subject.input.event.tool_args {
+        Some(args) if any_hosts(subject) => members(args, &Path::Root, visit),
+        _ => ControlFlow::Continue(()),
     }
-    members(args, &Path::Root, visit)
+}
+
+/// Whether there is any. Several rules ask, and most calls name none.
+pub(super) fn any_hosts(subject: &Subject<'_>) -> bool {
+    let any = |args| members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break();
+    let args = subject.input.event.tool_args.as_ref();
+    *subject
+        .scan
+        .names_hosts
+        .get_or_init(|| args.is_some_and(any))
 }
 
 /// A rule's list of hosts.
@@ -134,8 +139,8 @@ fn members<B>(
 fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> ControlFlow<B> {
     match value {
         Value::String(text) => {
-            let is_host = !text.contains(char::is_whitespace) && is_for_hosts(path);
-            net::hosts(text, is_host, &mut |found| visit(found, path))
+            let is_host = || !text.contains(char::is_whitespace) && is_for_hosts(path);
+            net::hosts_if(text, &is_host, &mut |found| visit(found, path))
         }
         Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
             // Under 2^24 it is a count.

@@ -201,6 +201,10 @@ struct CompiledDomains {
 }
 
 impl InlineRule for CompiledDomains {
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        !arguments::any_hosts(subject)
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
             Some(decision) => ControlFlow::Break(decision),

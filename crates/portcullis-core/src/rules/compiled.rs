@@ -62,11 +62,10 @@ impl CompiledRule {
         self.scans
     }
 
-    /// Whether it is certain to say nothing, because all it does is to judge what the scan found, and the
-    /// scan found nothing.
+    /// Whether it is certain to say nothing, because the event has nothing in it that it judges.
     pub fn is_idle(&self, subject: &Subject<'_>) -> bool {
         match &self.body {
-            Body::Inline(rule) => subject.is_plain() && rule.only_searches(),
+            Body::Inline(rule) => rule.is_idle(subject),
             Body::Fenced(_) => false,
         }
     }

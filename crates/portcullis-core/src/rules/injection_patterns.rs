@@ -164,8 +164,8 @@ struct CompiledInjection {
 }
 
 impl InlineRule for CompiledInjection {
-    fn only_searches(&self) -> bool {
-        true
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        subject.is_plain()
     }
 
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {

@@ -109,8 +109,8 @@ pub trait Rule: Send + Sync + 'static {
 pub(crate) trait InlineRule: Send + Sync {
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError>;
 
-    /// Whether it has nothing to say where the scan found nothing.
-    fn only_searches(&self) -> bool {
+    /// Whether it is certain to say nothing, as far as that is told at a glance.
+    fn is_idle(&self, _subject: &Subject<'_>) -> bool {
         false
     }
 }

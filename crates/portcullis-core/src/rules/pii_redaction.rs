@@ -288,8 +288,8 @@ struct CompiledPii {
 }
 
 impl InlineRule for CompiledRule {
-    fn only_searches(&self) -> bool {
-        true
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        subject.is_plain()
     }
 
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {

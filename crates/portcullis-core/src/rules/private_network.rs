@@ -96,6 +96,10 @@ struct CompiledPrivateNetwork {
 }
 
 impl InlineRule for CompiledPrivateNetwork {
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        !arguments::any_hosts(subject)
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
             Some(decision) => ControlFlow::Break(decision),

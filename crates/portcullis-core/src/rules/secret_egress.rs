@@ -140,6 +140,10 @@ struct CompiledEgress {
 }
 
 impl InlineRule for CompiledEgress {
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        subject.is_plain() && !arguments::any_hosts(subject)
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let mut secrets = subject.candidates(&self.lookup).into_iter();
         let secret = secrets.find_map(|index| {

@@ -126,8 +126,8 @@ struct CompiledSecret {
 }
 
 impl InlineRule for CompiledRedaction {
-    fn only_searches(&self) -> bool {
-        true
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        subject.is_plain()
     }
 
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {

@@ -118,9 +118,13 @@ struct CompiledShell {
 }
 
 impl InlineRule for CompiledShell {
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        subject.scan.leaves.is_empty() || subject.input.event.event_type.has_result()
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let event = subject.input.event;
-        if subject.scan.leaves.is_empty() || event.event_type.has_result() {
+        if self.is_idle(subject) {
             return Ok(None);
         }
         let tool = event.tool_name.as_deref().unwrap_or_default();

@@ -71,6 +71,14 @@ impl ToolAllowlist {
         }
     }
 
+    fn allow(&self, tool: &str) -> bool {
+        match &self.allowed_tools {
+            // RFC-001 leaves a call without a name alone; an allowlist that it passes would be none.
+            None => tool.is_empty() || !self.denied_tools.contains(tool),
+            Some(allowed) => allowed.contains(tool) && !self.denied_tools.contains(tool),
+        }
+    }
+
     #[expect(
         clippy::unnecessary_wraps,
         reason = "the signature of every rule's reader"
@@ -101,11 +109,18 @@ struct CompiledAllowlist {
     tools: ToolAllowlist,
 }
 
+fn tool_of<'e>(subject: &Subject<'e>) -> &'e str {
+    subject.input.event.tool_name.as_deref().unwrap_or_default()
+}
+
 impl InlineRule for CompiledAllowlist {
+    fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        self.tools.allow(tool_of(subject))
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let tool = subject.input.event.tool_name.as_deref().unwrap_or_default();
-        // RFC-001 leaves a call without a name alone; an allowlist that it passes would be none.
-        if tool.is_empty() && self.tools.allowed_tools.is_none() {
+        let tool = tool_of(subject);
+        if self.tools.allow(tool) {
             return Ok(None);
         }
         if self.tools.denied_tools.contains(tool) {
@@ -124,9 +139,6 @@ impl InlineRule for CompiledAllowlist {
         let Some(allowed) = &self.tools.allowed_tools else {
             return Ok(None);
         };
-        if allowed.contains(tool) {
-            return Ok(None);
-        }
         Ok(Some(
             Decision::stop(
                 self.id.clone(),

@@ -61,6 +61,9 @@ impl Features {
     /// Three places where a digit, `@` or `$` stands beside an ASCII letter, or a `!` before one.
     pub const LEET: Self = Self(1 << 9);
 
+    /// What is not ASCII, or a control character.
+    pub(crate) const UNUSUAL: Self = Self::NON_ASCII.union(Self::CONTROL);
+
     /// The features of a text. One pass, no allocation.
     pub fn of(text: &str) -> Self {
         let bytes = text.as_bytes();

@@ -4,14 +4,15 @@
 //! are independent of each other, so the processor works on many at once, and the pass costs the
 //! same for ten literals as for thousands. Only windows at even offsets are looked at: every
 //! literal is known by two of its windows, one for each way it can lie. A window that is in the
-//! bitmap is looked up, and the literal compared in full, ignoring ASCII case.
+//! bitmap is looked up, and the literal compared, ignoring ASCII case, together with the bytes beside
+//! it. What takes the time there is waiting for memory, so that all it needs lies close together.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::PatternId;
 use super::literals::{self, Literal, WINDOW};
-use super::neighbours::{self, Neighbours};
+use super::neighbours::{self, Neighbours, Sides};
 use super::screen::ScreenId;
 
 /// 2^20 bits: 128 KiB. Of few literals only a sixteenth is used, which is well inside the first-level
@@ -42,6 +43,8 @@ pub(super) struct LiteralFilter {
     windows: Vec<Window>,
     /// Where the windows of each word start, and where the last ones end.
     starts: Vec<u32>,
+    /// One for each literal.
+    gates: Vec<Gate>,
     literals: Vec<Known>,
 }
 
@@ -53,15 +56,21 @@ struct Window {
     offset: i32,
 }
 
+/// What is looked at wherever a literal may stand: no more than the processor loads at once.
 #[derive(Debug)]
-struct Known {
-    /// The first eight bytes, folded, and which of them there are.
+#[repr(align(64))]
+struct Gate {
+    /// The first eight bytes, folded.
     head: u64,
-    mask: u64,
-    /// The last eight bytes, folded.
-    tail: u64,
     /// What may stand beside it, whatever it announces.
     neighbours: Neighbours,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The last eight bytes, folded.
+    tail: u64,
     literal: Literal,
     announces: Vec<Announced>,
 }
@@ -80,10 +89,24 @@ fn head(text: &[u8]) -> u64 {
 /// What a filter looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// Literals of ASCII, where only ASCII stands beside them.
-    Ascii,
+    /// Literals of ASCII, where only [plain](is_plain) bytes stand beside them.
+    Plain,
     /// All others, and all where something else does.
     Other,
+}
+
+/// Whether all bytes are plain.
+pub(super) fn is_all_plain(text: &[u8]) -> bool {
+    /// Without a way out in between, the compiler compares many bytes at once.
+    const BLOCK: usize = 64;
+    let plain = |part: &[u8]| part.iter().fold(true, |all, byte| all & is_plain(*byte));
+    let (blocks, rest) = text.as_chunks::<BLOCK>();
+    blocks.iter().all(|block| plain(block)) && plain(rest)
+}
+
+/// Whether a byte is ASCII, and no control character other than white space.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'\t'..=b'\r' | b' '..=b'~')
 }
 
 /// What a literal announces.
@@ -97,24 +120,54 @@ pub(super) struct Announced {
     pub(super) neighbours: Neighbours,
 }
 
-impl Known {
-    /// Whether the literal stands here, by its first eight bytes.
-    #[inline]
-    fn stands_at(&self, text: &[u8], from: usize) -> bool {
-        let here = text.get(from..).map_or(0, head);
-        (here ^ self.head) & self.mask == 0
+impl Gate {
+    fn new(literal: &Literal, neighbours: Neighbours) -> Self {
+        let bytes = literal.text.as_bytes();
+        Self {
+            head: head(bytes),
+            neighbours,
+            len: bytes.len(),
+        }
     }
 
+    /// Whether the literal may stand here, by its first eight bytes and what stands beside it.
+    #[inline]
+    fn is_open_at(&self, text: &[u8], from: usize) -> bool {
+        const SIDE: usize = neighbours::SIDE;
+        let to = from.wrapping_add(self.len.max(SIDE) + SIDE);
+        let near = text.get(from.wrapping_sub(SIDE)..to);
+        let Some((before, here)) = near.and_then(<[u8]>::split_first_chunk) else {
+            return self.is_open_near_end(text, from);
+        };
+        let after = here.get(self.len..).and_then(<[u8]>::first_chunk);
+        self.begins(here)
+            && after.is_none_or(|after| self.neighbours.allow(&Sides::of(*before, *after)))
+    }
+
+    #[cold]
+    fn is_open_near_end(&self, text: &[u8], from: usize) -> bool {
+        let at = from..from.wrapping_add(self.len);
+        text.get(at.clone()).is_some()
+            && text.get(from..).is_some_and(|here| self.begins(here))
+            && self.neighbours.allow(&Sides::at(text, &at))
+    }
+
+    /// Whether this begins with the first eight bytes.
+    #[inline]
+    fn begins(&self, here: &[u8]) -> bool {
+        let mask = u64::MAX >> (64 - 8 * self.len.min(8));
+        (head(here) ^ self.head) & mask == 0
+    }
+}
+
+impl Known {
     /// Calls `found` with what the literal announces, if all of it stands here, and where it can be part
     /// of a match.
-    #[inline]
+    #[inline(never)]
     fn announce(&self, text: &[u8], from: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
         let at = from..from + self.literal.text.len();
-        if at.end > text.len() {
-            return;
-        }
-        let beside = neighbours::Beside::of(text, &at);
-        if self.neighbours.allow(&beside) && self.is_all_at(text, from) {
+        if self.is_all_at(text, from) {
+            let beside = Sides::at(text, &at);
             let announces = self.announces.iter();
             let allowed = announces.filter(|one| one.neighbours.allow(&beside));
             allowed.for_each(|one| found(at.clone(), one));
@@ -150,17 +203,18 @@ impl LiteralFilter {
             words: BITMAP_WORDS - 1,
             windows: Vec::new(),
             starts: Vec::new(),
+            gates: Vec::new(),
             literals: Vec::new(),
         };
-        let mut known = HashMap::new();
-        for (announced, literal) in literals {
-            filter.add(literal, announced, beside, &mut known);
+        for (gate, known) in together(literals) {
+            filter.add(gate, known, beside);
         }
         if filter.windows.len() <= FEW_WINDOWS {
             filter.words = FEW_WORDS - 1;
         }
         filter.index();
         filter.windows.shrink_to_fit();
+        filter.gates.shrink_to_fit();
         filter.literals.shrink_to_fit();
         filter
     }
@@ -178,67 +232,20 @@ impl LiteralFilter {
             .collect();
     }
 
-    fn add<'a>(
-        &mut self,
-        literal: &'a Literal,
-        announced: Announced,
-        beside: Beside,
-        known: &mut HashMap<&'a Literal, usize>,
-    ) {
-        let Literal {
-            starts_word,
-            ends_word,
-            ..
-        } = *literal;
-        let neighbours = announced
-            .neighbours
-            .apart_from_words(starts_word, ends_word);
-        if let Some(index) = known.get(literal) {
-            let known = &mut self.literals[*index];
-            known.neighbours = known.neighbours.or(neighbours);
-            let announces = &mut known.announces;
-            let same = |one: &&mut Announced| {
-                (one.pattern, one.screen) == (announced.pattern, announced.screen)
-            };
-            match announces.iter_mut().find(same) {
-                Some(one) => {
-                    let both = one.max_before.zip(announced.max_before);
-                    one.max_before = both.map(|(one, other)| one.max(other));
-                    one.neighbours = one.neighbours.or(announced.neighbours);
-                }
-                None => announces.push(announced),
-            }
-            return;
-        }
-        let index = self.literals.len();
-        let folded = literal.text.to_ascii_lowercase();
+    fn add(&mut self, gate: Gate, known: Known, beside: Beside) {
+        let index = self.literals.len() as u32;
+        let folded = known.literal.text.to_ascii_lowercase();
         let before = self.windows.len();
         for offset in literals::windows(folded.as_bytes()) {
-            self.add_window(literal, folded.as_bytes(), index as u32, offset, beside);
+            self.add_window(&gate, folded.as_bytes(), index, offset, beside);
         }
-        if self.windows.len() == before {
-            return;
+        if self.windows.len() > before {
+            self.gates.push(gate);
+            self.literals.push(known);
         }
-        known.insert(literal, index);
-        let bytes = literal.text.as_bytes();
-        self.literals.push(Known {
-            head: head(bytes),
-            mask: u64::MAX >> (64 - 8 * bytes.len().min(8)),
-            tail: head(&bytes[bytes.len().saturating_sub(8)..]),
-            neighbours,
-            literal: literal.clone(),
-            announces: vec![announced],
-        });
     }
 
-    fn add_window(
-        &mut self,
-        literal: &Literal,
-        folded: &[u8],
-        index: u32,
-        offset: i32,
-        beside: Beside,
-    ) {
+    fn add_window(&mut self, gate: &Gate, folded: &[u8], index: u32, offset: i32, beside: Beside) {
         let mut bytes = [None; WINDOW];
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = usize::try_from(offset + place as i32)
@@ -252,29 +259,26 @@ impl LiteralFilter {
                 offset,
             });
         };
-        let ascii = literal.text.is_ascii();
+        let ascii = folded.is_ascii();
         if bytes.iter().all(Option::is_some) {
-            if ascii == (beside == Beside::Ascii) {
+            if ascii == (beside == Beside::Plain) {
                 add(bytes.map(Option::unwrap_or_default));
             }
             return;
         }
-        // At most one byte of the window lies outside the literal. It can be anything there, the end
-        // of the text included, but no part of a word where the literal has none beside it.
-        let beside_word = match offset {
-            -1 => !literal.starts_word,
-            _ => !literal.ends_word,
-        };
+        // At most one byte of the window lies outside the literal. The end of the text reads as a zero.
         let mut seen = [false; 256];
-        let any = match beside {
-            Beside::Ascii => 0..=0x7f,
-            Beside::Other if ascii => 0x80..=u8::MAX,
-            Beside::Other => 0..=u8::MAX,
-        };
-        for any in any {
+        for any in 0..=u8::MAX {
+            let wanted = match beside {
+                Beside::Plain => any == 0 || is_plain(any),
+                Beside::Other => !ascii || !is_plain(any),
+            };
+            let possible = match offset {
+                -1 => gate.neighbours.may_be_before(any),
+                _ => any == 0 || gate.neighbours.may_be_after(any),
+            };
             let folded = usize::from(any | 0x20);
-            let possible = beside_word || !(any.is_ascii_alphanumeric() || any == b'_');
-            if possible && !seen[folded] {
+            if wanted && possible && !seen[folded] {
                 seen[folded] = true;
                 add(bytes.map(|byte| byte.unwrap_or(any)));
             }
@@ -321,7 +325,7 @@ impl LiteralFilter {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
         let folded = window_at(text, start);
         let (word, _) = slot(folded, self.words);
@@ -333,13 +337,48 @@ impl LiteralFilter {
             if window.folded != folded {
                 continue;
             }
-            let known = &self.literals[window.literal as usize];
+            let literal = window.literal as usize;
             let from = start.wrapping_add_signed(-window.offset as isize);
-            if known.stands_at(text, from) {
-                known.announce(text, from, found);
+            if self.gates[literal].is_open_at(text, from) {
+                self.literals[literal].announce(text, from, found);
             }
         }
     }
+}
+
+/// Each literal once, with all it announces.
+fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec<(Gate, Known)> {
+    let mut all: Vec<(Gate, Known)> = Vec::new();
+    let mut places = HashMap::new();
+    for (announced, literal) in literals {
+        let neighbours = announced
+            .neighbours
+            .apart_from_words(literal.starts_word, literal.ends_word);
+        let place = *places.entry(literal).or_insert(all.len());
+        let Some((gate, known)) = all.get_mut(place) else {
+            let bytes = literal.text.as_bytes();
+            let known = Known {
+                tail: head(&bytes[bytes.len().saturating_sub(8)..]),
+                literal: literal.clone(),
+                announces: vec![announced],
+            };
+            all.push((Gate::new(literal, neighbours), known));
+            continue;
+        };
+        gate.neighbours = gate.neighbours.or(neighbours);
+        let same = |one: &&mut Announced| {
+            (one.pattern, one.screen) == (announced.pattern, announced.screen)
+        };
+        match known.announces.iter_mut().find(same) {
+            Some(one) => {
+                let both = one.max_before.zip(announced.max_before);
+                one.max_before = both.map(|(one, other)| one.max(other));
+                one.neighbours = one.neighbours.or(announced.neighbours);
+            }
+            None => known.announces.push(announced),
+        }
+    }
+    all
 }
 
 /// Which windows of a step are in the bitmap, the first in the lowest bit.

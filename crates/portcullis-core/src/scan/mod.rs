@@ -293,7 +293,7 @@ impl ScannerBuilder {
             };
             let ascii = of_stage().filter(|(_, literal)| literal.text.is_ascii());
             let filter = Arc::new(StageFilter {
-                ascii: LiteralFilter::new(ascii, Beside::Ascii),
+                plain: LiteralFilter::new(ascii, Beside::Plain),
                 other: LiteralFilter::new(of_stage(), Beside::Other),
             });
             made.push((wanted, Arc::clone(&filter)));
@@ -313,15 +313,15 @@ impl ScannerBuilder {
 /// The literals of the patterns that one stage is searched for.
 #[derive(Debug)]
 struct StageFilter {
-    ascii: LiteralFilter,
-    /// What only a text that is not all ASCII can have.
+    plain: LiteralFilter,
+    /// What only a text can have that is not all ASCII or has control characters.
     other: LiteralFilter,
 }
 
 impl StageFilter {
-    fn scan(&self, text: &[u8], ascii: bool, mut found: impl FnMut(Range<usize>, &Announced)) {
-        self.ascii.scan(text, &mut found);
-        if !ascii {
+    fn scan(&self, text: &[u8], plain: bool, mut found: impl FnMut(Range<usize>, &Announced)) {
+        self.plain.scan(text, &mut found);
+        if !plain {
             self.other.scan(text, found);
         }
     }
@@ -417,14 +417,17 @@ impl Scanner {
         for required in self.required.iter().filter(has) {
             required.look(text, wanted, |id, region| candidates.note(id, region));
         }
-        let ascii = if self.uses_features() {
-            !features.contains(Features::NON_ASCII)
+        let (ascii, plain) = if self.uses_features() {
+            (
+                !features.contains(Features::NON_ASCII),
+                !features.intersects(Features::UNUSUAL),
+            )
         } else {
-            text.is_ascii()
+            (text.is_ascii(), filter::is_all_plain(text.as_bytes()))
         };
         let filter = &self.filters[stage(event_type)];
         let mut screens = self.screens.reader();
-        filter.scan(text.as_bytes(), ascii, |literal, announced| {
+        filter.scan(text.as_bytes(), plain, |literal, announced| {
             let (screen, at) = (announced.screen, literal.clone());
             if !screens.lets_through(screen, text.as_bytes(), at) || !wanted(announced.pattern) {
                 return;

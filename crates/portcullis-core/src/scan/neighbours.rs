@@ -34,25 +34,29 @@ struct Seen {
     second: u64,
 }
 
-/// What a text has beside a literal.
+/// So many bytes on each side are looked at, and one more, because four are read at once.
+pub(super) const SIDE: usize = 4;
+
+/// What a text has on both sides of a literal.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Beside {
+pub(super) struct Sides {
     before: Seen,
     after: Seen,
 }
 
 impl Seen {
-    /// The three bytes that are nearest, the nearest first.
+    /// The bytes that are nearest, the nearest in the lowest bits.
     #[inline]
-    fn of(nearest: [u8; 3]) -> Self {
-        let apart = is_blank(nearest[0]);
-        let at = usize::from(apart);
+    fn of(nearest: u32) -> Self {
+        let [nearest_one, ..] = nearest.to_le_bytes();
+        let apart = is_blank(nearest_one);
+        let [first, second, ..] = (nearest >> (8 * u32::from(apart))).to_le_bytes();
         // After two blanks nobody looks further.
-        let unknown = BLANKS_ARE_ANY[usize::from(nearest[at])];
+        let unknown = BLANKS_ARE_ANY[usize::from(first)];
         Self {
             apart,
-            first: BITS[usize::from(nearest[at])] | unknown,
-            second: BITS[usize::from(nearest[at + 1])] | unknown,
+            first: BITS[usize::from(first)] | unknown,
+            second: BITS[usize::from(second)] | unknown,
         }
     }
 
@@ -88,6 +92,15 @@ impl Side {
         first != 0 && self.second & seen.second != 0
     }
 
+    /// Whether this may be the nearest byte.
+    fn may_be(&self, nearest: u8) -> bool {
+        if is_blank(nearest) {
+            self.first[1] != 0
+        } else {
+            self.first[0] & BITS[usize::from(nearest)] != 0
+        }
+    }
+
     fn or(self, other: Self) -> Self {
         Self {
             first: [0, 1].map(|apart| self.first[apart] | other.first[apart]),
@@ -96,16 +109,24 @@ impl Side {
     }
 }
 
-impl Beside {
-    /// Beside a part of the text.
+impl Sides {
+    /// These bytes.
     #[inline]
-    pub(super) fn of(text: &[u8], at: &Range<usize>) -> Self {
-        let before = match text[..at.start].last_chunk::<3>() {
-            Some([third, second, first]) => Seen::of([*first, *second, *third]),
+    pub(super) fn of(before: [u8; SIDE], after: [u8; SIDE]) -> Self {
+        Self {
+            before: Seen::of(u32::from_be_bytes(before)),
+            after: Seen::of(u32::from_le_bytes(after)),
+        }
+    }
+
+    /// What stands beside a part of the text.
+    pub(super) fn at(text: &[u8], at: &Range<usize>) -> Self {
+        let before = match text[..at.start].last_chunk() {
+            Some(nearest) => Seen::of(u32::from_be_bytes(*nearest)),
             None => Seen::at_end(text[..at.start].iter().rev().copied()),
         };
-        let after = match text[at.end..].first_chunk::<3>() {
-            Some(nearest) => Seen::of(*nearest),
+        let after = match text[at.end..].first_chunk() {
+            Some(nearest) => Seen::of(u32::from_le_bytes(*nearest)),
             None => Seen::at_end(text[at.end..].iter().copied()),
         };
         Self { before, after }
@@ -137,8 +158,18 @@ impl Neighbours {
 
     /// Whether a match can have its literal where the text has these.
     #[inline]
-    pub(super) fn allow(&self, beside: &Beside) -> bool {
-        self.before.allows(&beside.before) & self.after.allows(&beside.after)
+    pub(super) fn allow(&self, sides: &Sides) -> bool {
+        self.before.allows(&sides.before) & self.after.allows(&sides.after)
+    }
+
+    /// Whether a match can have this byte right before its literal.
+    pub(super) fn may_be_before(&self, byte: u8) -> bool {
+        self.before.may_be(byte)
+    }
+
+    /// Whether it can have this byte right after it.
+    pub(super) fn may_be_after(&self, byte: u8) -> bool {
+        self.after.may_be(byte)
     }
 
     /// What either allows.
@@ -348,7 +379,7 @@ mod tests {
     fn allows(before: &str, after: &str, text: &str) -> bool {
         let at = text.find('#').unwrap();
         let (before, after) = (parse(before), parse(after));
-        let beside = Beside::of(text.as_bytes(), &(at..at + 1));
+        let beside = Sides::at(text.as_bytes(), &(at..at + 1));
         Neighbours::of(Some(&before), Some(&after)).allow(&beside)
     }
 
@@ -435,7 +466,7 @@ mod tests {
             };
             let both = regex(vec![before.clone(), Hir::literal(*b"#"), after.clone()]);
             if both.is_match(&text) {
-                let beside = Beside::of(text.as_bytes(), &(at..at + 1));
+                let beside = Sides::at(text.as_bytes(), &(at..at + 1));
                 prop_assert!(Neighbours::of(Some(&before), Some(&after)).allow(&beside));
             }
         }

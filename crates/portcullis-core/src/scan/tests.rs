@@ -80,6 +80,34 @@ fn what_stands_around_a_literal_settles_whether_it_announces() {
 }
 
 #[test]
+fn a_short_literal_is_announced_beside_any_character() {
+    let patterns = [
+        ("key", false),
+        (r"\bhow\b", true),
+        ("four", false),
+        (r"why\s+not", true),
+    ];
+    let (scanner, ids) = scanner(&patterns);
+    let others = ['\u{85}', '\u{a0}', 'é', '\u{2028}'];
+    for c in (0..=0x7f).map(char::from).chain(others) {
+        for word in ["key", "HOW", "four", "why not", "why\u{1c}NOT"] {
+            for lead in ["", ".", "x ", "and so", "\u{1}more"] {
+                for text in [
+                    format!("{lead}{c}{word}"),
+                    format!("{lead}{word}{c}"),
+                    format!("{lead}{c}{word}{c}and more"),
+                ] {
+                    let candidates = scanner.scan(&text, &EventType::LlmBefore);
+                    for id in ids.iter().filter(|id| scanner.find(**id, &text).is_some()) {
+                        assert!(candidates.contains(*id), "{id:?} in {text:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_pattern_is_only_named_for_its_events() {
     let mut builder = ScannerBuilder::default();
     let events = EventSet::from_iter([EventType::LlmBefore, EventType::from("mine")]);

@@ -264,7 +264,7 @@ fn next_run(text: &str, at: usize) -> Option<Range<usize>> {
 }
 
 fn is_base64(byte: u8) -> bool {
-    sextet(byte).is_some()
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'/' | b'_')
 }
 
 /// Whether the first few characters of a run encode text.
