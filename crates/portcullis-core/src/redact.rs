@@ -194,6 +194,17 @@ impl Path<'_> {
         self.pointer_after("")
     }
 
+    /// As much of it as a message should hold.
+    pub(crate) fn short_pointer(&self) -> String {
+        const LONGEST: usize = 200;
+        let mut pointer = self.pointer();
+        if pointer.len() > LONGEST {
+            pointer.truncate(pointer.floor_char_boundary(LONGEST));
+            pointer.push('…');
+        }
+        pointer
+    }
+
     /// The same with something before it.
     pub(crate) fn pointer_after(&self, prefix: &str) -> String {
         match self {

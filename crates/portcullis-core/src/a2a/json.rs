@@ -12,6 +12,7 @@ use serde_json::Number;
 
 use super::convert::Limits;
 use super::error::ConvertError;
+use crate::redact::Path;
 
 /// A JSON value. The members of its objects are in the order of their names' bytes, and each is there once.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -44,7 +45,7 @@ impl<'a> Json<'a> {
         let seed = Seed {
             limits,
             violation: &found,
-            place: &Place::Root,
+            place: &Path::Root,
             depth: 0,
         };
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -133,44 +134,6 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Where a value stands.
-#[derive(Clone, Copy)]
-pub(super) enum Place<'p> {
-    /// At the top.
-    Root,
-    /// In an object.
-    Member(&'p Place<'p>, &'p str),
-    /// In an array.
-    Item(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    /// How it is called: names cut, since a message should be read.
-    pub(super) fn path(&self) -> String {
-        const LONGEST: usize = 200;
-        let mut path = self.to_string();
-        if path.len() > LONGEST {
-            path.truncate(path.floor_char_boundary(LONGEST));
-            path.push('…');
-        }
-        path
-    }
-}
-
-/// As a JSON pointer.
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Member(parent, name) => {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                write!(f, "{parent}/{name}")
-            }
-            Self::Item(parent, index) => write!(f, "{parent}/{index}"),
-        }
-    }
-}
-
 /// Reads one value.
 #[derive(Clone, Copy)]
 struct Seed<'s> {
@@ -178,7 +141,7 @@ struct Seed<'s> {
     /// The first limit that was overrun. From then on values are read over, so that the rest is still known to be
     /// JSON, but nothing is kept.
     violation: &'s OnceCell<ConvertError>,
-    place: &'s Place<'s>,
+    place: &'s Path<'s>,
     /// How many arrays and objects it lies in.
     depth: usize,
 }
@@ -195,7 +158,7 @@ impl Seed<'_> {
         }
         let limit = self.limits.max_depth();
         self.violation.get_or_init(|| ConvertError::TooDeep {
-            path: self.place.path(),
+            path: self.place.short_pointer(),
             limit,
         });
         false
@@ -250,14 +213,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
         let mut list = Vec::new();
         if self.enter() {
             while let Some(item) = items.next_element_seed(Seed {
-                place: &Place::Item(self.place, list.len()),
+                place: &Path::Item(self.place, list.len()),
                 depth: self.depth + 1,
                 ..self
             })? {
                 let limit = self.limits.max_array_length();
                 if list.len() == limit {
                     self.violation.get_or_init(|| ConvertError::ArrayTooLong {
-                        path: self.place.path(),
+                        path: self.place.short_pointer(),
                         limit,
                     });
                 }
@@ -276,7 +239,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         if self.enter() {
             while let Some(name) = members.next_key_seed(Name)? {
                 let value = members.next_value_seed(Seed {
-                    place: &Place::Member(self.place, &name),
+                    place: &Path::Member(self.place, &name),
                     depth: self.depth + 1,
                     ..self
                 })?;
@@ -293,8 +256,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
         if !self.is_violated()
             && let Some(twice) = pairs.find(|pair| pair[0].0 == pair[1].0)
         {
-            let place = Place::Member(self.place, &twice[0].0);
-            let path = place.path();
+            let place = Path::Member(self.place, &twice[0].0);
+            let path = place.short_pointer();
             return Err(A::Error::custom(format!(
                 "`{path}` is there twice: readers would disagree about which counts"
             )));

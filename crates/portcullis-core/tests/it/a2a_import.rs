@@ -159,6 +159,22 @@ fn packets_do_not_outgrow_their_payload() {
     assert!(error.to_string().contains("send it in parts"), "{error}");
 }
 
+/// The agent's id goes into every packet.
+#[test]
+fn the_agent_has_an_id_of_bearable_length() {
+    let message = br#"{"messageId": "m"}"#;
+    for (length, fits) in [(0, false), (1, true), (512, true), (513, false)] {
+        let agent = "a".repeat(length);
+        let options = ImportOptions {
+            agent: Some(&agent),
+            ..ImportOptions::default()
+        };
+        let kind = import(message, &options).map_err(|error| error.kind());
+        assert_eq!(kind.is_ok(), fits, "{length}");
+        assert!(fits || kind == Err(ErrorKind::Config), "{length}");
+    }
+}
+
 #[test]
 fn what_is_there_twice_is_refused() {
     let twice = br#"{"messageId": "m", "messageId": "n"}"#;

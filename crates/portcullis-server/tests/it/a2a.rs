@@ -659,3 +659,26 @@ async fn one_body_may_make_many_batches() {
     assert!(got.text.contains("max_array_length"), "{}", got.text);
     assert_eq!(server.evidence().len(), 601);
 }
+
+/// A few lines can make many packets: those after ten thousand are refused, and the rest is recorded.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_body_makes_is_bounded() {
+    let server = Running::start().await;
+    let task = |count: usize| {
+        let artifacts = vec![json!({"artifactId": "a"}); count];
+        json!({"id": "t", "status": {}, "artifacts": artifacts}).to_string()
+    };
+    let body = [task(9_998), task(0), task(0)].join("\n");
+    let got = send_lines(&server, IMPORT, body).await;
+    assert_eq!(got.status, 200);
+    let answers: Vec<Value> = got
+        .text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let made = |n: usize| answers[n]["batches"].as_array().map(Vec::len);
+    assert_eq!([made(0), made(1), made(2)], [Some(9_999), Some(1), None]);
+    assert_eq!(answers[2]["error"]["line"], 3);
+    assert_eq!(answers[2]["error"]["kind"], "measurement");
+    assert_eq!(server.evidence().len(), 10_000);
+}

@@ -36,8 +36,9 @@ use self::draft::{Envelope, Import};
 use self::shape::{Asks, Method};
 use super::convert::Limits;
 use super::error::ConvertError;
-use super::json::{Json, Place};
+use super::json::Json;
 use super::packet::Packet;
+use crate::redact::Path;
 
 /// How many levels are kept for the packet. A value lies at most two deeper in it; `attributes.a2a.source` is four deep
 /// whatever the traffic is.
@@ -136,16 +137,16 @@ impl<'a> Import<'a, '_> {
         match traffic {
             Json::Array(items) => {
                 for (index, item) in items.into_iter().enumerate() {
-                    self.item(item, Place::Item(&Place::Root, index))?;
+                    self.item(item, Path::Item(&Path::Root, index))?;
                 }
                 Ok(())
             }
-            one => self.item(one, Place::Root),
+            one => self.item(one, Path::Root),
         }
     }
 
     /// A call, or something that came without one.
-    fn item(&mut self, mut item: Json<'a>, place: Place<'_>) -> Result<(), ConvertError> {
+    fn item(&mut self, mut item: Json<'a>, place: Path<'_>) -> Result<(), ConvertError> {
         match item.get("jsonrpc") {
             None => return self.thing(item, place, &mut Envelope::default()),
             Some(Json::String(version)) if version == "2.0" => {}
@@ -160,19 +161,19 @@ impl<'a> Import<'a, '_> {
             envelope.method = Some(method.name);
             envelope.is_request = true;
             let params = item.take("params").unwrap_or_default();
-            let place = Place::Member(&place, "params");
+            let place = Path::Member(&place, "params");
             return self.request(method, params, place, &mut envelope);
         }
         if !matches!(item.get("error"), None | Some(Json::Null)) {
             return Ok(());
         }
-        let place_of_result = Place::Member(&place, "result");
+        let place_of_result = Path::Member(&place, "result");
         match item.take("result") {
             // Some leave out what is null.
             None | Some(Json::Null) => Ok(()),
             Some(Json::Array(items)) => {
                 for (index, item) in items.into_iter().enumerate() {
-                    let place = Place::Item(&place_of_result, index);
+                    let place = Path::Item(&place_of_result, index);
                     self.thing(item, place, &mut envelope)?;
                 }
                 Ok(())
@@ -185,7 +186,7 @@ impl<'a> Import<'a, '_> {
         &mut self,
         method: &Method,
         mut params: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         match method.asks {
@@ -193,7 +194,7 @@ impl<'a> Import<'a, '_> {
             Asks::Message => {
                 envelope.metadata = read::metadata(&mut params);
                 let message = params.take("message").unwrap_or_default();
-                self.message(message, Place::Member(&place, "message"), envelope)
+                self.message(message, Path::Member(&place, "message"), envelope)
             }
             Asks::OfTask(kind) => self.asked_of_task(kind, params, place, envelope),
         }

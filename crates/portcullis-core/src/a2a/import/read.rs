@@ -6,7 +6,8 @@ use std::borrow::Cow;
 
 use super::draft::Members;
 use crate::a2a::error::ConvertError;
-use crate::a2a::json::{Json, Place};
+use crate::a2a::json::Json;
+use crate::redact::Path;
 
 /// How long an id may be. Some are in every packet of a payload, and those must not outgrow it.
 pub(super) const LONGEST_ID: usize = 512;
@@ -48,7 +49,7 @@ pub(super) fn text<'a>(object: &mut Json<'a>, name: &str) -> Option<Cow<'a, str>
 pub(super) fn id<'a>(
     object: &mut Json<'a>,
     name: &str,
-    place: Place<'_>,
+    place: Path<'_>,
 ) -> Result<Option<Cow<'a, str>>, ConvertError> {
     match text(object, name) {
         Some(id) if id.len() > LONGEST_ID => Err(too_long(place, name)),
@@ -60,7 +61,7 @@ pub(super) fn id<'a>(
 pub(super) fn required_id<'a>(
     object: &mut Json<'a>,
     name: &str,
-    place: Place<'_>,
+    place: Path<'_>,
 ) -> Result<Cow<'a, str>, ConvertError> {
     let id = id(object, name, place)?;
     id.ok_or_else(|| problem(place, &format!("has no `{name}`: send it as a string")))
@@ -69,7 +70,7 @@ pub(super) fn required_id<'a>(
 /// The context that something belongs to.
 pub(super) fn context_id<'a>(
     object: &mut Json<'a>,
-    place: Place<'_>,
+    place: Path<'_>,
 ) -> Result<Option<Json<'a>>, ConvertError> {
     Ok(id(object, "contextId", place)?.map(Json::String))
 }
@@ -77,7 +78,7 @@ pub(super) fn context_id<'a>(
 /// Which call it is: a string or a number.
 pub(super) fn jsonrpc_id<'a>(
     call: &mut Json<'a>,
-    place: Place<'_>,
+    place: Path<'_>,
 ) -> Result<Option<Json<'a>>, ConvertError> {
     match call.take("id") {
         Some(Json::String(id)) if id.len() > LONGEST_ID => Err(too_long(place, "id")),
@@ -210,8 +211,8 @@ pub(super) fn interface<'a>(card: &mut Json<'a>) -> (Option<Cow<'a, str>>, Optio
 }
 
 /// An error that says where.
-pub(super) fn problem(place: Place<'_>, problem: &str) -> ConvertError {
-    let path = place.path();
+pub(super) fn problem(place: Path<'_>, problem: &str) -> ConvertError {
+    let path = place.short_pointer();
     let problem = if path.is_empty() {
         format!("it {problem}")
     } else {
@@ -220,8 +221,8 @@ pub(super) fn problem(place: Place<'_>, problem: &str) -> ConvertError {
     ConvertError::NotTraffic { problem }
 }
 
-fn too_long(place: Place<'_>, name: &str) -> ConvertError {
-    let place = Place::Member(&place, name);
+fn too_long(place: Path<'_>, name: &str) -> ConvertError {
+    let place = Path::Member(&place, name);
     problem(
         place,
         &format!("is longer than {LONGEST_ID} bytes: send a shorter id"),

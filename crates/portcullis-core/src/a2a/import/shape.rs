@@ -2,7 +2,8 @@
 
 use super::read;
 use crate::a2a::error::ConvertError;
-use crate::a2a::json::{Json, Place};
+use crate::a2a::json::Json;
+use crate::redact::Path;
 
 /// A method of the protocol.
 pub(super) struct Method {
@@ -68,7 +69,7 @@ impl Method {
     }
 
     /// The method that a call names.
-    pub(super) fn of(named: &Json<'_>, place: Place<'_>) -> Result<&'static Self, ConvertError> {
+    pub(super) fn of(named: &Json<'_>, place: Path<'_>) -> Result<&'static Self, ConvertError> {
         let found = match named {
             Json::String(name) => {
                 let mut methods = METHODS.iter();

@@ -8,15 +8,16 @@ use super::shape::Shape;
 use crate::a2a::batch::{Agent, Artifact, Message, Task};
 use crate::a2a::convert::EventType;
 use crate::a2a::error::ConvertError;
-use crate::a2a::json::{Json, Place};
+use crate::a2a::json::Json;
 use crate::a2a::time::Time;
+use crate::redact::Path;
 
 impl<'a> Import<'a, '_> {
     /// Something of the protocol, whatever it came in.
     pub(super) fn thing(
         &mut self,
         mut thing: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         match Shape::of(&thing) {
@@ -27,7 +28,7 @@ impl<'a> Import<'a, '_> {
                 envelope.is_request |=
                     wrapper.name == "request" || thing.get("configuration").is_some();
                 let inner = read::take(&mut thing, wrapper.name).unwrap_or_default();
-                let place = Place::Member(&place, wrapper.name);
+                let place = Path::Member(&place, wrapper.name);
                 self.shaped(*wrapper.is, inner, place, envelope)
             }
             Some(shape) => self.shaped(shape, thing, place, envelope),
@@ -38,7 +39,7 @@ impl<'a> Import<'a, '_> {
         &mut self,
         shape: Shape,
         thing: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         match shape {
@@ -60,7 +61,7 @@ impl<'a> Import<'a, '_> {
     fn card(
         &mut self,
         mut card: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let capabilities = read::capabilities(&mut card);
@@ -97,7 +98,7 @@ impl<'a> Import<'a, '_> {
     pub(super) fn message(
         &mut self,
         mut message: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let message_id = read::id(&mut message, "messageId", place)?;
@@ -136,7 +137,7 @@ impl<'a> Import<'a, '_> {
         &mut self,
         kind: &'static str,
         mut params: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         // Next to a `taskId`, or where there should be one, `id` is that of the setting.
@@ -152,7 +153,7 @@ impl<'a> Import<'a, '_> {
     fn push_config(
         &mut self,
         mut setting: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let parent = read::required_id(&mut setting, "parent", place)?;
@@ -168,15 +169,15 @@ impl<'a> Import<'a, '_> {
     fn tasks(
         &mut self,
         mut list: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let Some(Json::Array(tasks)) = list.take("tasks") else {
             return Ok(());
         };
-        let place = Place::Member(&place, "tasks");
+        let place = Path::Member(&place, "tasks");
         for (index, task) in tasks.into_iter().enumerate() {
-            self.task(task, Place::Item(&place, index), envelope)?;
+            self.task(task, Path::Item(&place, index), envelope)?;
         }
         Ok(())
     }
@@ -185,7 +186,7 @@ impl<'a> Import<'a, '_> {
     fn task(
         &mut self,
         mut snapshot: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let id = read::required_id(&mut snapshot, "id", place)?;
@@ -200,7 +201,7 @@ impl<'a> Import<'a, '_> {
         let Some(Json::Array(artifacts)) = artifacts else {
             return Ok(());
         };
-        let place = Place::Member(&place, "artifacts");
+        let place = Path::Member(&place, "artifacts");
         for (index, artifact) in artifacts.into_iter().enumerate() {
             let mut draft = Draft::new(EventType::ArtifactShared);
             draft.a2a.put("context_id", context.clone());
@@ -208,7 +209,7 @@ impl<'a> Import<'a, '_> {
             let from = time.map(|_| Json::String("status".into()));
             draft.a2a.put("time_from", from);
             draft.task = Some(task(id.clone(), "task"));
-            self.artifact(artifact, Place::Item(&place, index), draft, envelope)?;
+            self.artifact(artifact, Path::Item(&place, index), draft, envelope)?;
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ impl<'a> Import<'a, '_> {
     fn status_update(
         &mut self,
         mut update: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let id = read::required_id(&mut update, "taskId", place)?;
@@ -232,15 +233,15 @@ impl<'a> Import<'a, '_> {
     fn status(
         &mut self,
         mut holder: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         mut draft: Draft<'a>,
         envelope: &mut Envelope<'a>,
     ) -> Result<Option<Time>, ConvertError> {
         let mut status = holder.take("status").unwrap_or_default();
         let mut message = status.take("message").unwrap_or_default();
         let time = read::text(&mut status, "timestamp").and_then(|time| Time::parse(&time));
-        let place = Place::Member(&place, "status");
-        let place = Place::Member(&place, "message");
+        let place = Path::Member(&place, "status");
+        let place = Path::Member(&place, "message");
         let message_id = read::id(&mut message, "messageId", place)?;
         draft.a2a.put("parts", read::count_parts(&message));
         let said = read::metadata(&mut message);
@@ -261,7 +262,7 @@ impl<'a> Import<'a, '_> {
     fn artifact_update(
         &mut self,
         mut update: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {
         let id = read::required_id(&mut update, "taskId", place)?;
@@ -275,14 +276,14 @@ impl<'a> Import<'a, '_> {
         draft.task = Some(task(id, "artifact-update"));
         envelope.metadata = read::metadata(&mut update);
         let artifact = update.take("artifact").unwrap_or_default();
-        let place = Place::Member(&place, "artifact");
+        let place = Path::Member(&place, "artifact");
         self.artifact(artifact, place, draft, envelope)
     }
 
     fn artifact(
         &mut self,
         mut artifact: Json<'a>,
-        place: Place<'_>,
+        place: Path<'_>,
         mut draft: Draft<'a>,
         envelope: &mut Envelope<'a>,
     ) -> Result<(), ConvertError> {

@@ -1,9 +1,12 @@
 //! Packets from today's traffic.
 
+use std::io::Write;
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use super::subject;
-use crate::fixtures::run;
+use crate::fixtures::{portcullis, run};
 
 fn message(id: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {
@@ -79,4 +82,25 @@ fn what_is_wrong_is_said_on_standard_error() {
         assert_eq!((done.code(), done.out()), (2, String::new()), "{args:?}");
         assert!(done.err().contains(message), "{args:?}: {}", done.err());
     }
+}
+
+/// Nobody need read what was refused: the rest is imported, and the exit code tells.
+#[test]
+fn a_closed_standard_error_ends_nothing() {
+    let mut child = portcullis()
+        .args(["a2a", "import", "--ndjson", "--agent", "a"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    let input = format!("nonsense\n{}\n", message("m-1"));
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let done = child.wait_with_output().unwrap();
+    let out = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(out.lines().count(), 1, "{out}");
+    assert_eq!(done.status.code(), Some(2));
 }
