@@ -84,6 +84,14 @@ error_codes! {
     AsyncError = "GUARDRAIL_ASYNC_ERROR", retryable: true;
     /// A deep rule did not answer in time, and the risk router says to stop then.
     AsyncTimeout = "GUARDRAIL_TIMEOUT", retryable: true;
+    /// A rule asked for another try as often as it may, and the last one was no better.
+    RetriesExhausted = "RETRIES_EXHAUSTED", retryable: false;
+    /// A person said no to a step that was paused for them.
+    ApprovalDenied = "APPROVAL_DENIED", retryable: false;
+    /// Nobody decided on a paused step in time.
+    ApprovalExpired = "APPROVAL_EXPIRED", retryable: true;
+    /// An approval could not be asked for or looked up, or it is not for this step; so the step did not happen.
+    ApprovalFailed = "APPROVAL_FAILED", retryable: true;
 }
 
 impl fmt::Display for ErrorCode {

@@ -31,6 +31,7 @@
 //! ```
 
 pub mod a2a;
+pub mod approval;
 pub mod canonical;
 mod decision;
 pub mod definitions;

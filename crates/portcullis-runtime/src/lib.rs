@@ -18,10 +18,11 @@
 //! ```
 //!
 //! [`Gateway`] is where to start. [`DeepRule`] and [`GuardInbox`] are for rules that take their
-//! time, [`Reloader`] for packs that change, [`Telemetry`] and [`AlertSink`] for those who watch.
+//! time, [`Gate`] for an agent's loop that must not run a tool unasked, [`Reloader`] for packs that change, [`Telemetry`] and [`AlertSink`] for those who watch.
 //!
 //! Invariant: nothing here knows SQL, HTTP or a model format.
 
+mod approvals;
 mod breaker;
 mod cases;
 mod deep;
@@ -29,21 +30,25 @@ mod deferred;
 mod effects;
 mod fast;
 mod fence;
+mod gate;
 mod gateway;
 mod ids;
 mod inbox;
+mod permit;
 mod reload;
 mod run_map;
 mod stream;
 mod telemetry;
 mod vault;
 
+pub use approvals::{Clearance, Cleared, MemoryApprovals, clear};
 pub use breaker::Circuit;
 pub use cases::{CaseResult, run_case};
 pub use deep::{
     BoxFuture, DeepAnswer, DeepError, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules,
 };
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, Quarantined, RecentAlerts, RunRecord};
+pub use gate::{Gate, GatedAnswer, Judged, Ruling, Unguarded, result_event};
 pub use gateway::{Gateway, GatewayBuilder};
 #[cfg(feature = "grpc")]
 pub use inbox::grpc::sidecar::{SidecarSettings, SidecarTls, serve as serve_sidecar};
@@ -56,6 +61,8 @@ pub use inbox::remote::{RemoteInbox, ServedRule, TlsIdentity};
 pub use inbox::{
     AskError, AwaitError, GuardInbox, InboxDepth, InboxLimits, MemoryInbox, SubmitError,
 };
+pub use permit::{Permit, PermitMismatch, PermittedCall};
+pub use portcullis_core::approval;
 pub use reload::{InForce, LoadError, PackFile, Reload, Reloader, read as read_pack};
 pub use stream::{AnswerStream, Shown, guard_stream};
 pub use telemetry::{Counters, Propagation, Telemetry};

@@ -4,6 +4,7 @@ mod check;
 mod write;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::evidence::Digest;
 
@@ -19,10 +20,53 @@ pub fn digest(value: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(Digest::of(&bytes).to_string())
 }
 
+/// The digest of a value to which a permission is bound: two values that differ have different ones.
+///
+/// It is [`digest`], but where that would not tell two values apart. RFC 8785 writes every number as a double, to
+/// which integers past 2^53 look alike; such a value is digested as an array around its text, which no object is.
+pub fn exact_digest(value: &Value) -> Digest {
+    let canonical = if is_exact(value) {
+        serde_json_canonicalizer::to_vec(value).ok()
+    } else {
+        None
+    };
+    let bytes = canonical.unwrap_or_else(|| format!("[\"exact\",{value}]").into_bytes());
+    Digest::of(&bytes)
+}
+
+/// Whether every number in it is the same as a double.
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_u64().or(number.as_i64().map(i64::unsigned_abs));
+            whole.is_none_or(|whole| whole <= MAX_EXACT_INTEGER)
+        }
+        Value::Array(items) => items.iter().all(is_exact),
+        Value::Object(members) => members.values().all(is_exact),
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn values_that_look_alike_as_doubles_have_different_exact_digests() {
+        let large = |n: u64| exact_digest(&json!({"id": [n]}));
+        assert_ne!(large(9_007_199_254_740_992), large(9_007_199_254_740_993));
+        assert_ne!(
+            exact_digest(&json!(i64::MIN)),
+            exact_digest(&json!(i64::MIN + 1))
+        );
+        let small = json!({"b": 1, "a": 2.0});
+        assert_eq!(
+            exact_digest(&small).to_string(),
+            digest(&small).unwrap(),
+            "where nothing is lost it is the canonical digest"
+        );
+    }
 
     #[test]
     fn the_digest_is_of_the_canonical_form() {

@@ -1,0 +1,337 @@
+//! Approvals: a person's yes or no to one paused step, good for that step and once.
+//!
+//! Here are the values and their transitions; who keeps them implements [`Approvals`], with [`conformance`] as the
+//! suite to pass. Time is passed in.
+
+pub mod conformance;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::decision::PauseScope;
+use crate::event::EventType;
+use crate::evidence::Digest;
+use crate::ids::RuleId;
+
+/// Keeps approvals.
+///
+/// What has returned without an error is kept. Every method is one step that no other comes between, also where several
+/// processes share what is behind it. All of them may block: they are for threads that may.
+pub trait Approvals: Send + Sync {
+    /// Keeps a new one.
+    fn create(&self, approval: Approval) -> Result<(), ApprovalError>;
+
+    /// The one of this id, as it stands at `now`.
+    fn get(&self, id: &str, now: Timestamp) -> Result<Option<Approval>, ApprovalError>;
+
+    /// Those that fit, as they stand at `now`, the oldest first and those of one moment by their ids.
+    fn list(&self, which: &Which, now: Timestamp) -> Result<Vec<Approval>, ApprovalError>;
+
+    /// Says yes or no, by [`Approval::decide`].
+    fn decide(&self, id: &str, answer: &Answer, now: Timestamp) -> Result<Approval, ApprovalError>;
+
+    /// Uses the answer up, by [`Approval::take`]: of several who try, one gets it.
+    fn take(&self, id: &str, bound: &Binding, now: Timestamp) -> Result<Taken, ApprovalError>;
+}
+
+/// A paused step, and what a person made of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Approval {
+    /// The id of the decision that paused the step.
+    pub id: String,
+    /// What it is good for.
+    pub bound: Binding,
+    /// What the step is about, for the person who decides: redacted arguments, or a text.
+    pub subject: Value,
+    /// Which rule paused it.
+    pub rule_id: RuleId,
+    /// Why, for people.
+    pub reason: String,
+    /// What the person is asked.
+    pub prompt: String,
+    /// What is held up.
+    pub scope: PauseScope,
+    /// Who may decide: whoever has one of these roles. Nobody has to have one if there is none.
+    pub approver_roles: Vec<String>,
+    /// When it was asked for.
+    pub created: Timestamp,
+    /// When it is too late, if ever.
+    pub expires: Option<Timestamp>,
+    /// How it stands.
+    pub status: Status,
+    /// Who decided, and when.
+    pub decided: Option<Decided>,
+    /// When the answer was used up, whatever it was.
+    pub taken: Option<Timestamp>,
+}
+
+/// What an approval is good for. Anything else voids it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// Which run.
+    pub run_id: String,
+    /// Whose.
+    pub agent: String,
+    /// At which stage.
+    pub stage: EventType,
+    /// Which tool, where there is one.
+    pub tool: Option<String>,
+    /// [`exact_digest`](crate::canonical::exact_digest) of the arguments, or of what else was judged.
+    pub arguments: Digest,
+    /// The digest of the policy that paused it.
+    pub policy: String,
+}
+
+impl Binding {
+    /// The first thing in which the two differ.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let Self {
+            run_id,
+            agent,
+            stage,
+            tool,
+            arguments,
+            policy,
+        } = self;
+        [
+            ("run", *run_id == other.run_id),
+            ("agent", *agent == other.agent),
+            ("stage", *stage == other.stage),
+            ("tool", *tool == other.tool),
+            ("arguments", *arguments == other.arguments),
+            ("policy", *policy == other.policy),
+        ]
+        .into_iter()
+        .find_map(|(what, same)| (!same).then_some(what))
+    }
+}
+
+/// How an approval stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Nobody has decided.
+    Pending,
+    /// The step may happen.
+    Approved,
+    /// It may not.
+    Denied,
+    /// Nobody decided in time, or nobody went on in time.
+    Expired,
+    /// The step was approved and has been let go.
+    Used,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Pending,
+        Self::Approved,
+        Self::Denied,
+        Self::Expired,
+        Self::Used,
+    ];
+
+    /// The wire name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Used => "used",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Who decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// What they had to say.
+    pub note: Option<String>,
+}
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Yes or no.
+    pub approve: bool,
+    /// Who says so.
+    pub by: String,
+    /// In which roles.
+    pub roles: Vec<String>,
+    /// What they have to say.
+    pub note: Option<String>,
+}
+
+/// Which approvals to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Which {
+    /// Those that stand so.
+    pub status: Option<Status>,
+    /// Those of this run.
+    pub run_id: Option<String>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+impl Default for Which {
+    fn default() -> Self {
+        Self {
+            status: None,
+            run_id: None,
+            limit: 100,
+        }
+    }
+}
+
+impl Which {
+    /// Whether it is one of these, as it stands.
+    pub fn fits(&self, approval: &Approval) -> bool {
+        let of_run = self.run_id.as_ref();
+        self.status.is_none_or(|status| status == approval.status)
+            && of_run.is_none_or(|run| *run == approval.bound.run_id)
+    }
+}
+
+/// An answer that was used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// The step may happen, now and once.
+    Approved(Decided),
+    /// It may not.
+    Denied(Decided),
+    /// Nobody decided in time, so it may not.
+    Expired,
+}
+
+/// Why an approval cannot be had, given or used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalError {
+    /// There is none of this id.
+    #[error("there is no approval `{0}`")]
+    NotFound(String),
+    /// There is one already.
+    #[error("approval `{0}` exists already")]
+    Exists(String),
+    /// Nobody has decided.
+    #[error("nobody has decided on approval `{0}` yet")]
+    Pending(String),
+    /// Somebody has decided, or it is too late.
+    #[error("approval `{id}` is {status}: it cannot be decided any more")]
+    Settled {
+        /// Which.
+        id: String,
+        /// How it stands.
+        status: Status,
+    },
+    /// Whoever decides has none of the roles that may.
+    #[error("`{by}` may not decide on approval `{id}`: it takes one of the roles {roles:?}")]
+    NotAllowed {
+        /// Which.
+        id: String,
+        /// Who.
+        by: String,
+        /// What it takes.
+        roles: Vec<String>,
+    },
+    /// It was used before.
+    #[error("the answer to approval `{id}` was used at {at}: it is good for once")]
+    AlreadyTaken {
+        /// Which.
+        id: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// It is for another step.
+    #[error("approval `{id}` is void: it was given for another {what}")]
+    Void {
+        /// Which.
+        id: String,
+        /// In what they differ.
+        what: &'static str,
+    },
+    /// Too many are kept. Decide on some, or let them expire.
+    #[error("{0} approvals are waiting, the most there can be")]
+    Full(usize),
+    /// Whatever keeps them fails.
+    #[error("approvals cannot be kept or read: {0}")]
+    Backend(String),
+}
+
+impl Approval {
+    /// How it stands at this time.
+    pub fn at(mut self, now: Timestamp) -> Self {
+        let open = matches!(self.status, Status::Pending | Status::Approved);
+        if open && self.expires.is_some_and(|expires| now >= expires) {
+            self.status = Status::Expired;
+        }
+        self
+    }
+
+    /// The same, decided.
+    pub fn decide(self, answer: &Answer, now: Timestamp) -> Result<Self, ApprovalError> {
+        let mut approval = self.at(now);
+        if approval.status != Status::Pending {
+            return Err(ApprovalError::Settled {
+                id: approval.id,
+                status: approval.status,
+            });
+        }
+        let roles = &approval.approver_roles;
+        if !roles.is_empty() && !roles.iter().any(|role| answer.roles.contains(role)) {
+            return Err(ApprovalError::NotAllowed {
+                id: approval.id,
+                by: answer.by.clone(),
+                roles: approval.approver_roles,
+            });
+        }
+        approval.status = if answer.approve {
+            Status::Approved
+        } else {
+            Status::Denied
+        };
+        approval.decided = Some(Decided {
+            by: answer.by.clone(),
+            at: now,
+            note: answer.note.clone(),
+        });
+        Ok(approval)
+    }
+
+    /// The same, used up, and what came of it. A no is used up like a yes, so that a run goes on from it once.
+    pub fn take(self, bound: &Binding, now: Timestamp) -> Result<(Self, Taken), ApprovalError> {
+        let mut approval = self.at(now);
+        let id = || approval.id.clone();
+        if let Some(what) = approval.bound.difference(bound) {
+            return Err(ApprovalError::Void { id: id(), what });
+        }
+        if let Some(at) = approval.taken {
+            return Err(ApprovalError::AlreadyTaken { id: id(), at });
+        }
+        let taken = match (approval.status, &approval.decided) {
+            (Status::Expired, _) => Taken::Expired,
+            (Status::Approved, Some(decided)) => Taken::Approved(decided.clone()),
+            (Status::Denied, Some(decided)) => Taken::Denied(decided.clone()),
+            _ => return Err(ApprovalError::Pending(id())),
+        };
+        if approval.status == Status::Approved {
+            approval.status = Status::Used;
+        }
+        approval.taken = Some(now);
+        Ok((approval, taken))
+    }
+}

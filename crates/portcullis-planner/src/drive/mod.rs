@@ -1,0 +1,272 @@
+//! The loop: one run, step by step.
+
+mod answer;
+mod calls;
+mod pause;
+
+use std::collections::HashMap;
+
+use portcullis_core::{ErrorCode, Evaluation, EventType, RetrySpec, RuleId, StopSpec};
+use portcullis_runtime::{Cleared, Ruling};
+
+use crate::chat::Message;
+use crate::events::{Events, RunEvent};
+use crate::planner::{Finished, Outcome, Planner, Stopped};
+use crate::state::{Held, Next, State, Suspended, prompt_event};
+use crate::trajectory::{Budget, End, Guarded};
+
+use pause::Lifted;
+
+/// One run on its way.
+pub(crate) struct Drive<'p> {
+    planner: &'p Planner,
+    state: State,
+    events: Events,
+    /// What came of the approvals that the run waited for, by their ids.
+    cleared: HashMap<String, Cleared>,
+}
+
+/// Why the loop ends.
+pub(crate) enum Halt {
+    /// The run is over.
+    Over(Outcome),
+    /// It waits, and this comes next.
+    Suspend(Box<Next>),
+}
+
+impl From<Outcome> for Halt {
+    fn from(outcome: Outcome) -> Self {
+        Self::Over(outcome)
+    }
+}
+
+impl From<Stopped> for Halt {
+    fn from(stopped: Stopped) -> Self {
+        Self::Over(Outcome::Stopped(stopped))
+    }
+}
+
+impl<'p> Drive<'p> {
+    pub(crate) fn new(planner: &'p Planner, mut state: State, events: Events) -> Self {
+        state.trajectory.end = None;
+        Self {
+            planner,
+            state,
+            events,
+            cleared: HashMap::new(),
+        }
+    }
+
+    /// Runs until there is nothing to do.
+    pub(crate) async fn go(&mut self) -> Halt {
+        loop {
+            let next = std::mem::replace(&mut self.state.next, Next::Ask { held: None });
+            let done = match next {
+                Next::Ask { held } => self.ask(held).await,
+                Next::Answer(answer) => self.held_answer(answer).await,
+                Next::Calls { calls } => self.calls(calls).await,
+            };
+            match done {
+                Ok(next) => self.state.next = next,
+                Err(halt) => return halt,
+            }
+        }
+    }
+
+    /// What is left of the run.
+    pub(crate) fn finish(mut self, halt: Halt) -> Finished {
+        let outcome = match halt {
+            Halt::Over(outcome) => outcome,
+            Halt::Suspend(next) => {
+                self.state.next = *next;
+                return self.suspended();
+            }
+        };
+        self.state.trajectory.end = Some(match &outcome {
+            Outcome::Done { .. } => End::Done,
+            Outcome::Stopped(stopped) => End::Stopped {
+                error_code: stopped.error_code,
+                user_message: stopped.user_message.clone(),
+            },
+            Outcome::OutOfBudget(budget) => End::OutOfBudget { budget: *budget },
+            Outcome::Failed(error) => End::Failed {
+                error: error.to_string(),
+            },
+            Outcome::Cancelled | Outcome::Suspended(_) => End::Cancelled,
+        });
+        Finished {
+            outcome,
+            trajectory: self.state.trajectory,
+        }
+    }
+
+    /// Suspended, with what it waits for.
+    pub(crate) fn suspended(mut self) -> Finished {
+        let held = self.state.holds();
+        let approvals = held.into_iter().map(|(held, _)| held.approval.clone());
+        self.state.trajectory.end = Some(End::Suspended {
+            approvals: approvals.collect(),
+        });
+        let trajectory = self.state.trajectory.clone();
+        Finished {
+            outcome: Outcome::Suspended(Box::new(Suspended::new(self.state))),
+            trajectory,
+        }
+    }
+
+    async fn ask(&mut self, held: Option<Held>) -> Result<Next, Halt> {
+        let budgets = &self.planner.budgets;
+        let spent = &self.state.trajectory;
+        if spent.steps.len() >= budgets.iterations as usize {
+            return Err(Outcome::OutOfBudget(Budget::Iterations).into());
+        }
+        if spent.usage.total() >= budgets.tokens {
+            return Err(Outcome::OutOfBudget(Budget::Tokens).into());
+        }
+        self.judge_prompt(held).await?;
+        self.listen().await
+    }
+
+    /// Every text of the user that the model has not seen. A call that brings none is an event all the same.
+    async fn judge_prompt(&mut self, held: Option<Held>) -> Result<(), Halt> {
+        let mut clearance = match held {
+            None => None,
+            Some(held) => match self.lift(&held) {
+                Lifted::Yes(clearance) => Some(clearance),
+                Lifted::No(stopped) => return Err(stopped.into()),
+                Lifted::NotYet => return Err(suspend(Next::Ask { held: Some(held) })),
+            },
+        };
+        let gate = &self.planner.gate;
+        loop {
+            let text = self.state.unjudged();
+            let place = text.map(|(place, _)| place);
+            let text = text.map(|(_, text)| text.to_owned());
+            let context = &mut self.state.context;
+            let judged = gate.prompt(context, text, clearance.take()).await;
+            if let (Some(place), Some(seen)) = (place, &judged.seen)
+                && let Some(Message::User { content }) = self.state.messages.get_mut(place)
+            {
+                content.clone_from(seen);
+            }
+            let evaluation = judged.evaluation.as_deref();
+            if self.state.trajectory.steps.is_empty() {
+                self.state.trajectory.input.clone_from(&self.state.messages);
+            }
+            self.note(EventType::LlmBefore, None, evaluation).await;
+            match self.settle(&EventType::LlmBefore, None, judged.ruling, evaluation)? {
+                Settled::Go(()) => {}
+                Settled::Again(message) => self.state.messages.push(Message::system(message)),
+                Settled::Wait(spec) => {
+                    let event = prompt_event(&self.state.context.run_id, judged.seen.as_deref());
+                    let held = Some(self.hold(&event, spec, evaluation).await?);
+                    return Err(suspend(Next::Ask { held }));
+                }
+            }
+            self.state.judged = place.map_or(self.state.messages.len(), |place| place + 1);
+            if self.state.unjudged().is_none() {
+                self.state.judged = self.state.messages.len();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Records what the gate says, unless it is yes.
+    async fn note(
+        &mut self,
+        stage: EventType,
+        tool: Option<&str>,
+        evaluation: Option<&Evaluation>,
+    ) {
+        let said = evaluation
+            .filter(|evaluation| evaluation.decision.action != portcullis_core::Action::Allow);
+        let Some(evaluation) = said else {
+            return;
+        };
+        let next = u32::from(stage == EventType::LlmBefore);
+        let step = self.state.trajectory.steps.len() as u32 + next;
+        let guarded = Guarded::new(step, stage, tool, evaluation);
+        self.events
+            .send(|| RunEvent::Guarded(guarded.clone()))
+            .await;
+        self.state.trajectory.guard.push(guarded);
+    }
+
+    /// What a ruling means for the run: it ends here on STOP, and on a RETRY too many.
+    fn settle<P>(
+        &mut self,
+        stage: &EventType,
+        tool: Option<&str>,
+        ruling: Ruling<P>,
+        evaluation: Option<&Evaluation>,
+    ) -> Result<Settled<P>, Halt> {
+        let place = format!("{stage} {} ", tool.unwrap_or_default());
+        match ruling {
+            Ruling::Go(permit) => {
+                self.state.retries.retain(|key, _| !key.starts_with(&place));
+                Ok(Settled::Go(permit))
+            }
+            Ruling::Pause(spec) => Ok(Settled::Wait(spec)),
+            Ruling::Stop(spec) => Err(stopped(spec, evaluation).into()),
+            Ruling::Retry(spec) => {
+                let rule = evaluation.map(|evaluation| &evaluation.decision.rule_id);
+                let message = self.retry(place, rule, spec)?;
+                Ok(Settled::Again(message))
+            }
+        }
+    }
+
+    /// The message to try again with, if the rule may ask once more.
+    fn retry(
+        &mut self,
+        mut place: String,
+        rule: Option<&RuleId>,
+        spec: RetrySpec,
+    ) -> Result<String, Halt> {
+        let rule_id = rule.map_or("", RuleId::as_str);
+        place.push_str(rule_id);
+        let tries = self.state.retries.entry(place).or_default();
+        *tries += 1;
+        if *tries > spec.max_attempts {
+            let reason = format!(
+                "rule '{rule_id}' asked for another try {} times, which is as often as it may",
+                spec.max_attempts
+            );
+            let mut stopped = Stopped::by_planner(ErrorCode::RetriesExhausted, reason);
+            stopped.rule_id = rule.cloned();
+            return Err(stopped.into());
+        }
+        if spec.corrective_message.is_empty() {
+            return Ok("That is not allowed as it is. Try again, differently.".to_owned());
+        }
+        Ok(spec.corrective_message)
+    }
+}
+
+/// What the run does after a ruling.
+enum Settled<P> {
+    /// Goes on.
+    Go(P),
+    /// Asks the model again, with this.
+    Again(String),
+    /// Waits for a person.
+    Wait(portcullis_core::PauseSpec),
+}
+
+fn suspend(next: Next) -> Halt {
+    Halt::Suspend(Box::new(next))
+}
+
+fn stopped(spec: StopSpec, evaluation: Option<&Evaluation>) -> Stopped {
+    let decision = evaluation.map(|evaluation| &evaluation.decision);
+    let reason = decision.map(|decision| decision.reason.to_string());
+    Stopped {
+        error_code: spec.error_code,
+        user_message: spec.user_message.into_owned(),
+        rule_id: decision.map(|decision| decision.rule_id.clone()),
+        reason: match spec.internal_reason {
+            internal if internal.is_empty() => reason.unwrap_or_default(),
+            internal => internal,
+        },
+    }
+}

@@ -1,0 +1,310 @@
+//! What stands before every step of an agent's loop: a gateway, or expressly nothing.
+
+use std::sync::Arc;
+
+use portcullis_core::approval::Binding;
+use portcullis_core::canonical::exact_digest;
+use portcullis_core::evidence::Digest;
+use portcullis_core::{
+    Action, Context, Evaluation, Event, PauseSpec, RetrySpec, StopSpec, redact_event,
+};
+use serde_json::{Map, Value, json};
+
+use crate::approvals::Clearance;
+use crate::gateway::Gateway;
+use crate::permit::Permit;
+use crate::stream::{AnswerStream, Shown};
+
+/// Whom an agent's loop asks before each step. Cheap to clone.
+///
+/// There is one way through, guarded or not:
+///
+/// ```
+/// use portcullis_core::Context;
+/// use portcullis_runtime::{Gate, Ruling, Unguarded};
+/// use serde_json::{Map, json};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = Gate::from(Unguarded);
+/// let mut context = Context::new("run-1");
+/// let arguments = Map::from_iter([("to".to_owned(), json!("ops@example.org"))]);
+/// let asked = gate.tool_call(&mut context, "mail.send", arguments, None).await;
+/// let Ruling::Go(permit) = asked.ruling else { return Err("nothing forbids it".into()) };
+/// let call = permit.redeem("run-1", "mail.send", asked.seen)?;
+/// assert_eq!(call.arguments()["to"], "ops@example.org");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Gate(Option<Arc<Gateway>>);
+
+/// No gateway: every step is let through, and nothing is recorded. Whoever wants that says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unguarded;
+
+impl From<Arc<Gateway>> for Gate {
+    fn from(gateway: Arc<Gateway>) -> Self {
+        Self(Some(gateway))
+    }
+}
+
+impl From<Gateway> for Gate {
+    fn from(gateway: Gateway) -> Self {
+        Self(Some(Arc::new(gateway)))
+    }
+}
+
+impl From<Unguarded> for Gate {
+    fn from(_: Unguarded) -> Self {
+        Self(None)
+    }
+}
+
+/// What may happen.
+#[derive(Debug)]
+pub enum Ruling<T = ()> {
+    /// The step may happen, on what may be seen.
+    Go(T),
+    /// It must be tried again, corrected.
+    Retry(RetrySpec),
+    /// It waits for a person.
+    Pause(PauseSpec),
+    /// The run ends.
+    Stop(StopSpec),
+}
+
+/// What the gate says to a step.
+#[derive(Debug)]
+pub struct Judged<T, P = ()> {
+    /// What may happen.
+    pub ruling: Ruling<P>,
+    /// What was judged, as it may be seen from now on: redacted, whatever the ruling.
+    pub seen: T,
+    /// How it was judged; nothing without a gateway.
+    pub evaluation: Option<Box<Evaluation>>,
+}
+
+impl<T, P> Judged<T, P> {
+    fn map_seen<U>(self, seen: impl FnOnce(T) -> U) -> Judged<U, P> {
+        Judged {
+            ruling: self.ruling,
+            seen: seen(self.seen),
+            evaluation: self.evaluation,
+        }
+    }
+}
+
+impl Gate {
+    /// The gateway, if there is one.
+    pub fn gateway(&self) -> Option<&Arc<Gateway>> {
+        self.0.as_ref()
+    }
+
+    /// Judges a text that is about to go to the model (`llm_before`); `None` where a call brings no new text.
+    pub async fn prompt(
+        &self,
+        context: &mut Context,
+        text: Option<String>,
+        clearance: Option<Clearance>,
+    ) -> Judged<Option<String>> {
+        if self.0.is_none() {
+            return unjudged(text);
+        }
+        let event = Event {
+            text_content: text,
+            ..Event::new(portcullis_core::EventType::LlmBefore, &context.run_id)
+        };
+        let judged = self.judge(context, event, clearance).await;
+        judged.map_seen(|event| event.text_content)
+    }
+
+    /// Judges a tool call (`tool_call_start`). The permit is for the arguments as they may be seen.
+    pub async fn tool_call(
+        &self,
+        context: &mut Context,
+        tool: &str,
+        arguments: Map<String, Value>,
+        clearance: Option<Clearance>,
+    ) -> Judged<Map<String, Value>, Permit> {
+        let run_id = context.run_id.clone();
+        let judged = if self.0.is_none() {
+            unjudged(arguments)
+        } else {
+            let event = Event::tool_call_start(run_id.clone(), tool, arguments);
+            let judged = self.judge(context, event, clearance).await;
+            judged.map_seen(|event| event.tool_args.unwrap_or_default())
+        };
+        let arguments = Value::Object(judged.seen);
+        let ruling = match judged.ruling {
+            Ruling::Go(()) => Ruling::Go(Permit::new(&run_id, tool, exact_digest(&arguments))),
+            Ruling::Retry(spec) => Ruling::Retry(spec),
+            Ruling::Pause(spec) => Ruling::Pause(spec),
+            Ruling::Stop(spec) => Ruling::Stop(spec),
+        };
+        Judged {
+            ruling,
+            seen: match arguments {
+                Value::Object(arguments) => arguments,
+                _ => Map::new(),
+            },
+            evaluation: judged.evaluation,
+        }
+    }
+
+    /// Judges what a tool has answered (`tool_call_result`): a string as text, anything else as the structured
+    /// result, which is valid JSON afterwards too.
+    pub async fn tool_result(
+        &self,
+        context: &mut Context,
+        tool: &str,
+        result: Value,
+        clearance: Option<Clearance>,
+    ) -> Judged<Value> {
+        if self.0.is_none() {
+            return unjudged(result);
+        }
+        let event = result_event(&context.run_id, tool, result);
+        let judged = self.judge(context, event, clearance).await;
+        judged.map_seen(|mut event| match event.text_content {
+            Some(text) => Value::String(text),
+            None => event.payload.remove("result").unwrap_or_default(),
+        })
+    }
+
+    /// Judges a whole answer of the model at once (`llm_stream_chunk`), for those that do not come in pieces.
+    pub async fn whole_answer(
+        &self,
+        context: &mut Context,
+        text: String,
+        clearance: Option<Clearance>,
+    ) -> Judged<String> {
+        if self.0.is_none() {
+            return unjudged(text);
+        }
+        let event = Event::llm_stream_chunk(context.run_id.clone(), text);
+        let judged = self.judge(context, event, clearance).await;
+        judged.map_seen(|event| event.text_content.unwrap_or_default())
+    }
+
+    /// Judges an answer of the model while it streams (`llm_stream_chunk`).
+    pub fn answer(&self, context: &Context) -> GatedAnswer {
+        let stream = |gateway| Box::new(AnswerStream::new(gateway, context.clone()));
+        GatedAnswer(self.0.clone().map(stream))
+    }
+
+    /// What an approval of this step is bound to. `subject` is what was judged, as it may be seen.
+    pub fn binding(&self, event: &Event, agent: &str) -> Binding {
+        let policy = self.0.as_ref().map(|gateway| gateway.policy());
+        Binding {
+            run_id: event.run_id.clone(),
+            agent: agent.to_owned(),
+            stage: event.event_type.clone(),
+            tool: event.tool_name.clone(),
+            arguments: subject_digest(event),
+            policy: policy.map_or_else(String::new, |policy| policy.identity().digest.clone()),
+        }
+    }
+
+    async fn judge(
+        &self,
+        context: &mut Context,
+        mut event: Event,
+        clearance: Option<Clearance>,
+    ) -> Judged<Event> {
+        let Some(gateway) = &self.0 else {
+            return unjudged(event);
+        };
+        let evaluation = gateway.evaluate(context, &event).await;
+        let decision = &evaluation.decision;
+        let cleared = clearance.is_some_and(|clearance| {
+            let bound = &clearance.bound;
+            bound.run_id == event.run_id
+                && bound.stage == event.event_type
+                && bound.tool == event.tool_name
+                && bound.policy == evaluation.policy.digest
+                && bound.arguments == subject_digest(&event)
+        });
+        let mut ruling = match decision.action {
+            _ if !evaluation.enforced => Ruling::Go(()),
+            Action::Allow | Action::Redact => Ruling::Go(()),
+            Action::Pause if cleared => Ruling::Go(()),
+            Action::Retry => Ruling::Retry(decision.retry.as_deref().cloned().unwrap_or_default()),
+            Action::Pause => Ruling::Pause(decision.pause.as_deref().cloned().unwrap_or_default()),
+            Action::Stop => Ruling::Stop(decision.stop.as_deref().cloned().unwrap_or_default()),
+        };
+        if evaluation.enforced
+            && let Err(error) = redact_event(&mut event, &decision.redactions)
+        {
+            // What cannot be redacted must not be seen, in no part.
+            event.text_content = event.text_content.map(|_| String::new());
+            event.tool_args = event.tool_args.map(|_| Map::new());
+            event.payload.clear();
+            ruling = Ruling::Stop(StopSpec {
+                internal_reason: error.to_string(),
+                ..StopSpec::default()
+            });
+        }
+        Judged {
+            ruling,
+            seen: event,
+            evaluation: Some(Box::new(evaluation)),
+        }
+    }
+}
+
+/// One answer of the model behind a [`Gate`].
+#[derive(Debug)]
+pub struct GatedAnswer(Option<Box<AnswerStream>>);
+
+impl GatedAnswer {
+    /// Takes in a chunk and gives out what may be shown. After a halt that is nothing.
+    pub async fn push(&mut self, chunk: String) -> Shown {
+        match &mut self.0 {
+            Some(stream) => stream.push(&chunk).await,
+            None => Shown {
+                text: chunk,
+                ..Shown::default()
+            },
+        }
+    }
+
+    /// Ends the answer and gives out what was held back.
+    pub async fn finish(&mut self) -> Shown {
+        match &mut self.0 {
+            Some(stream) => stream.finish().await,
+            None => Shown::default(),
+        }
+    }
+}
+
+fn unjudged<T>(seen: T) -> Judged<T> {
+    Judged {
+        ruling: Ruling::Go(()),
+        seen,
+        evaluation: None,
+    }
+}
+
+/// The event of a tool's answer: a string is text, anything else is the structured result.
+pub fn result_event(run_id: &str, tool: &str, result: Value) -> Event {
+    match result {
+        Value::String(text) => Event::tool_call_result(run_id, tool, text),
+        result => Event {
+            tool_name: Some(tool.to_owned()),
+            payload: Map::from_iter([("result".to_owned(), result)]),
+            ..Event::new(portcullis_core::EventType::ToolCallResult, run_id)
+        },
+    }
+}
+
+/// Of the arguments where there are some, or else of all there is.
+fn subject_digest(event: &Event) -> Digest {
+    match &event.tool_args {
+        Some(arguments) => exact_digest(&Value::Object(arguments.clone())),
+        None => exact_digest(&json!({
+            "text": event.text_content,
+            "payload": event.payload,
+        })),
+    }
+}
