@@ -61,3 +61,8 @@ pub use planner::{
 pub use state::Suspended;
 pub use tool::{Tool, ToolError, TypedTool};
 pub use trajectory::{Budget, CallRecord, End, Guarded, Step, Trajectory};
+
+/// The guide's Rust compiles and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/planner.md")]
+struct Guide;

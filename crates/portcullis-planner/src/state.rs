@@ -122,10 +122,17 @@ pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) tool: String,
     pub(crate) arguments: Map<String, Value>,
-    /// What the model sent in their place, if it is no JSON object.
+    /// What the model sent in their place, if that is no JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) unreadable: Option<String>,
+    pub(crate) unreadable: Option<Unreadable>,
     pub(crate) phase: Phase,
+}
+
+/// Arguments that are none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Unreadable {
+    pub(crate) text: String,
+    pub(crate) why: String,
 }
 
 /// How far a call has got.
@@ -150,12 +157,12 @@ impl Call {
         } else {
             serde_json::from_str(text)
         };
-        let (arguments, unreadable, phase) = match arguments {
-            Ok(arguments) => (arguments, None, Phase::Asked),
+        let (arguments, unreadable) = match arguments {
+            Ok(arguments) => (arguments, None),
             Err(error) => {
                 let why = format!("the arguments are not a JSON object: {error}");
-                let result = error_result(&why);
-                (Map::new(), Some(call.arguments), Phase::Answered { result })
+                let text = call.arguments;
+                (Map::new(), Some(Unreadable { text, why }))
             }
         };
         Self {
@@ -163,14 +170,14 @@ impl Call {
             tool: call.name,
             arguments,
             unreadable,
-            phase,
+            phase: Phase::Asked,
         }
     }
 
     /// What the model's own message says of it, redacted.
     pub(crate) fn as_said(&self) -> ToolCall {
         let arguments = match &self.unreadable {
-            Some(text) => text.clone(),
+            Some(unreadable) => unreadable.text.clone(),
             None => Value::Object(self.arguments.clone()).to_string(),
         };
         ToolCall {

@@ -2,7 +2,7 @@
 
 use portcullis_core::{Action, ErrorCode, Evaluation, EventType, RuleId};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::chat::{FinishReason, Message, Usage};
 
@@ -48,7 +48,7 @@ pub struct CallRecord {
     pub id: String,
     /// Which tool.
     pub tool: String,
-    /// With what, as far as it may be seen; as text where it is not JSON.
+    /// With what, as far as it may be seen: nothing before it is judged, and text where it is not JSON.
     pub arguments: Value,
     /// Whether it began to run. From then on it may have had effects.
     pub ran: bool,
@@ -144,11 +144,11 @@ pub enum Budget {
 }
 
 impl CallRecord {
-    pub(crate) fn new(id: &str, tool: &str, arguments: &Map<String, Value>) -> Self {
+    pub(crate) fn new(id: &str, tool: &str) -> Self {
         Self {
             id: id.to_owned(),
             tool: tool.to_owned(),
-            arguments: Value::Object(arguments.clone()),
+            arguments: Value::Null,
             ran: false,
             result: None,
             approval: None,

@@ -161,12 +161,13 @@ impl Drive<'_> {
                     let evaluation = judged.evaluation.as_deref();
                     return Err(super::stopped(spec, evaluation).into());
                 }
+                let calls = self.redact_calls(turn.calls).await?;
                 let event = Event::llm_stream_chunk(&self.state.context.run_id, &judged.seen);
                 let held = self.hold(&event, spec, Some(evaluation)).await?;
                 Err(suspend(Next::Answer(HeldAnswer {
                     text: judged.seen,
                     shown,
-                    calls: turn.calls,
+                    calls,
                     finish: turn.finish,
                     held,
                 })))
@@ -174,6 +175,36 @@ impl Drive<'_> {
             (Settled::Again(message), _) => Ok(self.discard(message).await),
             _ => Err(super::stopped(StopSpec::default(), Some(evaluation)).into()),
         }
+    }
+
+    /// Calls of an answer that waits: they are kept, so they are redacted now, and judged when it is their turn.
+    async fn redact_calls(&mut self, calls: Vec<ToolCall>) -> Result<Vec<ToolCall>, Halt> {
+        let mut redacted = Vec::with_capacity(calls.len());
+        for call in calls.into_iter().map(Call::new) {
+            let Call {
+                id,
+                tool,
+                arguments,
+                unreadable,
+                ..
+            } = call;
+            let gate = &self.planner.gate;
+            let context = &mut self.state.context;
+            let judged = gate.tool_call(context, &tool, arguments, None).await;
+            if let Ruling::Stop(spec) = judged.ruling {
+                return Err(super::stopped(spec, judged.evaluation.as_deref()).into());
+            }
+            redacted.push(ToolCall {
+                id,
+                name: tool,
+                // What cannot be read cannot be redacted by its parts; the model is asked for it again.
+                arguments: match unreadable {
+                    Some(_) => "(unreadable)".to_owned(),
+                    None => serde_json::Value::Object(judged.seen).to_string(),
+                },
+            });
+        }
+        Ok(redacted)
     }
 
     fn settle_answer(
@@ -246,13 +277,8 @@ impl Drive<'_> {
         if let Some(step) = self.state.trajectory.steps.last_mut() {
             step.text.clone_from(&text);
             step.finish = Some(finish);
-            let records = calls.iter().map(|call| {
-                let mut record = CallRecord::new(&call.id, &call.tool, &call.arguments);
-                if let Some(text) = &call.unreadable {
-                    record.arguments = text.clone().into();
-                }
-                record
-            });
+            let records = calls.iter();
+            let records = records.map(|call| CallRecord::new(&call.id, &call.tool));
             step.calls = records.collect();
         }
         if calls.is_empty() {

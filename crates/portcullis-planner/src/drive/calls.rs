@@ -8,14 +8,14 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use portcullis_core::{ErrorCode, EventType, PauseScope};
 use portcullis_runtime::{Clearance, PermittedCall, result_event};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pause::Lifted;
 use super::{Drive, Halt, Settled, suspend};
 use crate::chat::Message;
 use crate::events::RunEvent;
 use crate::planner::Stopped;
-use crate::state::{Call, Held, Next, Phase, error_result};
+use crate::state::{Call, Held, Next, Phase, Unreadable, error_result};
 use crate::tool::{Tool, ToolError};
 use crate::trajectory::CallRecord;
 
@@ -68,7 +68,15 @@ impl Drive<'_> {
                 self.record(place, |record| record.result = Some(result));
                 return Ok(None);
             }
-            Phase::Asked => None,
+            Phase::Asked => {
+                if let Some(unreadable) = &call.unreadable {
+                    // Judged as what it is to the model: something that comes back.
+                    let result = json!({"error": unreadable.why, "arguments": unreadable.text});
+                    self.judge_result(calls, place, result, None).await?;
+                    return Ok(None);
+                }
+                None
+            }
             Phase::Held(held) => match self.lift(&held) {
                 Lifted::NotYet => return Ok(None),
                 Lifted::No(stopped) => {
@@ -198,22 +206,38 @@ impl Drive<'_> {
             .tool_result(context, &call.tool, result, clearance)
             .await;
         let evaluation = judged.evaluation.as_deref();
+        let seen = match &mut call.unreadable {
+            Some(unreadable) => self.read_unreadable(unreadable, place, &judged.seen),
+            None => judged.seen,
+        };
         let stage = EventType::ToolCallResult;
         self.note(stage.clone(), Some(&call.tool), evaluation).await;
         match self.settle(&stage, Some(&call.tool), judged.ruling, evaluation)? {
-            Settled::Go(()) => self.answer(call, place, judged.seen).await,
+            Settled::Go(()) => self.answer(call, place, seen).await,
             Settled::Again(message) => self.answer(call, place, error_result(&message)).await,
             Settled::Wait(spec) => {
                 let run_id = &self.state.context.run_id;
-                let event = result_event(run_id, &call.tool, judged.seen.clone());
+                let event = result_event(run_id, &call.tool, seen.clone());
                 let held = self.hold(&event, spec, evaluation).await?;
-                call.phase = Phase::ResultHeld {
-                    held,
-                    result: judged.seen,
-                };
+                call.phase = Phase::ResultHeld { held, result: seen };
             }
         }
         Ok(())
+    }
+
+    /// What is left of arguments that are none, once they are judged: the text as it may be seen, and why.
+    fn read_unreadable(
+        &mut self,
+        unreadable: &mut Unreadable,
+        place: usize,
+        seen: &Value,
+    ) -> Value {
+        if let Some(text) = seen["arguments"].as_str() {
+            text.clone_into(&mut unreadable.text);
+            let text = Value::from(text);
+            self.record(place, |record| record.arguments = text);
+        }
+        error_result(&unreadable.why)
     }
 
     /// A result that waited for a person.

@@ -150,9 +150,7 @@ impl<'p> Drive<'p> {
                 content.clone_from(seen);
             }
             let evaluation = judged.evaluation.as_deref();
-            if self.state.trajectory.steps.is_empty() {
-                self.state.trajectory.input.clone_from(&self.state.messages);
-            }
+            self.record_input(place);
             self.note(EventType::LlmBefore, None, evaluation).await;
             match self.settle(&EventType::LlmBefore, None, judged.ruling, evaluation)? {
                 Settled::Go(()) => {}
@@ -166,8 +164,22 @@ impl<'p> Drive<'p> {
             self.state.judged = place.map_or(self.state.messages.len(), |place| place + 1);
             if self.state.unjudged().is_none() {
                 self.state.judged = self.state.messages.len();
+                self.record_input(None);
                 return Ok(());
             }
+        }
+    }
+
+    /// Records what the run began with: what is judged, up to here.
+    fn record_input(&mut self, place: Option<usize>) {
+        let State {
+            trajectory,
+            messages,
+            ..
+        } = &mut self.state;
+        if trajectory.steps.is_empty() {
+            let judged = place.map_or(messages.len(), |place| place + 1);
+            trajectory.input = messages.iter().take(judged).cloned().collect();
         }
     }
 

@@ -27,6 +27,8 @@ mod late;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod permits;
+#[cfg(test)]
 mod quarantine;
 #[cfg(test)]
 mod redis;
