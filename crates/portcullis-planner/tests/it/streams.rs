@@ -129,7 +129,9 @@ fn calls_are_put_together_from_providers_of_all_kinds() {
     ];
     for deltas in cases {
         let mut builder = portcullis_planner::TurnBuilder::new(1000);
-        deltas.iter().for_each(|delta| builder.push(delta).unwrap());
+        for delta in &deltas {
+            builder.push(delta).unwrap();
+        }
         let finish = portcullis_planner::FinishReason::ToolCalls;
         builder.push(&Delta::Finish(finish)).unwrap();
         let calls = builder.finish().unwrap().calls;
