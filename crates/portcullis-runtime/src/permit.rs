@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 /// Only a [`Gate`](crate::Gate) makes one, and using it up gives the one thing that a tool takes. Forgetting to ask
 /// does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0451
+/// use portcullis_core::evidence::Digest;
 /// use portcullis_runtime::Permit;
-/// let permit = Permit { run_id: "run-1".into(), tool: "mail.send".into(), arguments: todo!() };
+/// let permit = Permit { run_id: "run-1".into(), tool: "mail.send".into(), arguments: Digest::ZERO };
 /// ```
 #[derive(Debug)]
 #[must_use = "a permit that is not used up means that the tool did not run"]

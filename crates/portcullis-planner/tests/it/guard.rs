@@ -310,3 +310,38 @@ async fn a_quarantined_run_does_nothing_more() {
     assert_eq!(code, ErrorCode::SessionQuarantined);
     assert!(endpoint.requests().is_empty());
 }
+
+/// A stop leaves calls unjudged, and arguments that are no JSON cannot be redacted by their parts. Neither is a way
+/// around redaction.
+#[tokio::test]
+async fn nothing_unredacted_is_left_in_the_record_or_told_to_the_model() {
+    let endpoint = start([
+        Reply::Turn {
+            text: vec![],
+            calls: vec![(
+                "c1".into(),
+                "note".into(),
+                format!("{{\"text\": \"{SECRET}"),
+            )],
+        },
+        Reply::call([("admin.execute", json!({})), note(SECRET)]),
+    ])
+    .await;
+    let rules = EVERYWHERE.to_owned()
+        + "  - {id: tool-allowlist, config: {denied_tools: [admin.execute]}}\n";
+    let planner = planner(&endpoint)
+        .0
+        .gate(pack_gateway(&rules))
+        .build()
+        .unwrap();
+    let (finished, events) = run(&planner, "Note it.").await;
+    assert_eq!(stopped(&finished.outcome).error_code, ErrorCode::ToolDenied);
+    let sent = messages(&endpoint, 1);
+    let said = &sent[1]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(said, "{\"text\": \"[ANTHROPIC_KEY]");
+    let steps = &finished.trajectory.steps;
+    assert_eq!(steps[0].calls[0].arguments, *said);
+    assert_eq!(steps[1].calls[1].arguments, Value::Null);
+    let all = format!("{sent:?}{events:?}{finished:?}");
+    assert!(!all.contains("sk-ant"), "{all}");
+}

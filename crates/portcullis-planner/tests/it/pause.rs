@@ -473,3 +473,39 @@ async fn if_no_approval_can_be_asked_for_the_run_ends() {
     assert_eq!(stopped(&finished).error_code, ErrorCode::ApprovalFailed);
     assert_eq!(full.ran.count(), 0);
 }
+
+/// A model may say something and call a tool in one turn. If what it says waits, the call waits with it.
+#[tokio::test]
+async fn an_answer_that_waits_keeps_its_calls_redacted() {
+    let rules = "sync_rules:
+  - {id: secret-redaction, events: [tool_call_start, llm_stream_chunk]}
+  - {id: ask-first, rule: expression, events: [llm_stream_chunk], config: {when: 'event.text_content.contains(\"hm\")', action: PAUSE}}
+";
+    let replies = [
+        Reply::Turn {
+            text: vec!["Well, ".into(), "hm: ".into(), SECRET.into()],
+            calls: vec![(
+                "c1".into(),
+                "note".into(),
+                json!({"text": SECRET}).to_string(),
+            )],
+        },
+        Reply::say(["Done."]),
+    ];
+    let mut world = World::new(replies).await;
+    let first = world.process(pack_gateway(rules));
+    let (finished, events) = run(&first, "Note it.").await;
+    assert_eq!(shown(&events), "Well, ");
+    let state = written(&finished);
+    assert!(!state.contains("sk-ant"), "{state}");
+    assert_eq!(world.ran.count(), 0);
+    world.decide(&approvals(&state)[0], true);
+    let second = world.process(pack_gateway(rules));
+    let finished = resume(&second, &state).await.unwrap();
+    assert!(matches!(finished.outcome, Outcome::Done { .. }));
+    assert_eq!(
+        finished.trajectory.steps[0].text,
+        "Well, hm: [ANTHROPIC_KEY]"
+    );
+    assert_eq!(world.ran.texts(), ["[ANTHROPIC_KEY]"]);
+}
