@@ -6,9 +6,7 @@ use portcullis_planner::{Delta, ModelError, StreamReader, TurnBuilder};
 
 const LIMIT: usize = 4096;
 
-fn read<'b>(
-    pieces: impl Iterator<Item = &'b [u8]>,
-) -> (Vec<Delta>, Result<(), ModelError>) {
+fn read<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> (Vec<Delta>, Result<(), ModelError>) {
     let mut reader = StreamReader::new(LIMIT);
     let mut deltas = Vec::new();
     let mut each = |delta| deltas.push(delta);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portcullis_core::canonical::exact_digest;
 use portcullis_core::evidence::Digest;
 use portcullis_core::{Context, Event, PauseScope};
-use portcullis_runtime::result_event;
+use portcullis_runtime::{prompt_event, result_event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -198,7 +198,7 @@ impl State {
         let run_id = &self.context.run_id;
         match &self.next {
             Next::Ask { held } => {
-                let event = prompt_event(run_id, self.unjudged().map(|(_, text)| text));
+                let event = prompt_event(run_id, self.unjudged().map(|(_, text)| text.to_owned()));
                 held.iter().map(|held| (held, event.clone())).collect()
             }
             Next::Answer(answer) => {
@@ -226,13 +226,6 @@ impl State {
             _ => None,
         });
         texts.next()
-    }
-}
-
-pub(crate) fn prompt_event(run_id: &str, text: Option<&str>) -> Event {
-    Event {
-        text_content: text.map(str::to_owned),
-        ..Event::new(portcullis_core::EventType::LlmBefore, run_id)
     }
 }
 

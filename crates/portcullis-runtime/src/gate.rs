@@ -6,7 +6,7 @@ use portcullis_core::approval::Binding;
 use portcullis_core::canonical::exact_digest;
 use portcullis_core::evidence::Digest;
 use portcullis_core::{
-    Action, Context, Evaluation, Event, PauseSpec, RetrySpec, StopSpec, redact_event,
+    Action, Context, Evaluation, Event, EventType, PauseSpec, RetrySpec, StopSpec, redact_event,
 };
 use serde_json::{Map, Value, json};
 
@@ -111,10 +111,7 @@ impl Gate {
         if self.0.is_none() {
             return unjudged(text);
         }
-        let event = Event {
-            text_content: text,
-            ..Event::new(portcullis_core::EventType::LlmBefore, &context.run_id)
-        };
+        let event = prompt_event(&context.run_id, text);
         let judged = self.judge(context, event, clearance).await;
         judged.map_seen(|event| event.text_content)
     }
@@ -193,7 +190,7 @@ impl Gate {
         GatedAnswer(self.0.clone().map(stream))
     }
 
-    /// What an approval of this step is bound to. `subject` is what was judged, as it may be seen.
+    /// What an approval of this step is bound to, under the policy in force. The event is as it may be seen.
     pub fn binding(&self, event: &Event, agent: &str) -> Binding {
         let policy = self.0.as_ref().map(|gateway| gateway.policy());
         Binding {
@@ -286,6 +283,14 @@ fn unjudged<T>(seen: T) -> Judged<T> {
     }
 }
 
+/// The event of a question to the model, with the text that it brings.
+pub fn prompt_event(run_id: &str, text: Option<String>) -> Event {
+    Event {
+        text_content: text,
+        ..Event::new(EventType::LlmBefore, run_id)
+    }
+}
+
 /// The event of a tool's answer: a string is text, anything else is the structured result.
 pub fn result_event(run_id: &str, tool: &str, result: Value) -> Event {
     match result {
@@ -293,7 +298,7 @@ pub fn result_event(run_id: &str, tool: &str, result: Value) -> Event {
         result => Event {
             tool_name: Some(tool.to_owned()),
             payload: Map::from_iter([("result".to_owned(), result)]),
-            ..Event::new(portcullis_core::EventType::ToolCallResult, run_id)
+            ..Event::new(EventType::ToolCallResult, run_id)
         },
     }
 }

@@ -7,12 +7,12 @@ mod pause;
 use std::collections::HashMap;
 
 use portcullis_core::{ErrorCode, Evaluation, EventType, RetrySpec, RuleId, StopSpec};
-use portcullis_runtime::{Cleared, Ruling};
+use portcullis_runtime::{Cleared, Ruling, prompt_event};
 
 use crate::chat::Message;
 use crate::events::{Events, RunEvent};
 use crate::planner::{Finished, Outcome, Planner, Stopped};
-use crate::state::{Held, Next, State, Suspended, prompt_event};
+use crate::state::{Held, Next, State, Suspended};
 use crate::trajectory::{Budget, End, Guarded};
 
 use pause::Lifted;
@@ -156,7 +156,7 @@ impl<'p> Drive<'p> {
                 Settled::Go(()) => {}
                 Settled::Again(message) => self.state.messages.push(Message::system(message)),
                 Settled::Wait(spec) => {
-                    let event = prompt_event(&self.state.context.run_id, judged.seen.as_deref());
+                    let event = prompt_event(&self.state.context.run_id, judged.seen);
                     let held = Some(self.hold(&event, spec, evaluation).await?);
                     return Err(suspend(Next::Ask { held }));
                 }

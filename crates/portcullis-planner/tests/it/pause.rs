@@ -1,8 +1,10 @@
 //! PAUSE: waiting for a person, in this process and in the next.
 
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context as TaskContext, Poll};
 
 use jiff::Timestamp;
 use portcullis_core::{Decision, ErrorCode, Event, EventType, PauseScope, PauseSpec, RuleId};
@@ -281,6 +283,64 @@ async fn a_crash_between_approval_and_execution_means_at_most_once() {
         panic!("{again:?}");
     };
     assert_eq!(world.ran.count(), 0, "it does not run again");
+}
+
+/// Ready after it has been asked so often: it ends a run wherever that has got to, like a kill.
+struct Kill {
+    after: usize,
+}
+
+impl Future for Kill {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
+        if self.after == 0 {
+            return Poll::Ready(());
+        }
+        self.after -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn wherever_it_is_killed_the_call_runs_at_most_once_and_that_is_known() {
+    let mut ran_before_the_kill = [false; 2];
+    // The last is never killed.
+    for kill in (0..12).map(|n| (1 << n) - 1).chain([usize::MAX]) {
+        let mut world = World::new([
+            two_calls()[0].clone(),
+            Reply::say(["Done."]),
+            Reply::say(["Done."]),
+        ])
+        .await;
+        let first = world.process(asking(PauseScope::ToolCall));
+        let state = written(&run(&first, "Note both.").await.0);
+        world.decide(&approvals(&state)[0], true);
+
+        let dying = world.process(asking(PauseScope::ToolCall));
+        let suspended: Suspended = serde_json::from_str(&state).unwrap();
+        let cancel = Kill { after: kill };
+        let killed = dying.resume(suspended, Events::ignored(), cancel).await;
+        let trajectory = killed.unwrap().trajectory;
+        let before = world.ran.count();
+        assert!(before <= 1, "killed after {kill}");
+        let call = &trajectory.steps[0].calls[0];
+        assert!(before == 0 || call.ran, "the record says so");
+        ran_before_the_kill[before] = true;
+
+        let second = world.process(asking(PauseScope::ToolCall));
+        assert!(
+            resume(&second, &state).await.is_err(),
+            "killed after {kill}"
+        );
+        assert_eq!(world.ran.count(), 0, "killed after {kill}");
+        assert_eq!(world.statuses(), [Status::Used], "killed after {kill}");
+    }
+    assert_eq!(
+        ran_before_the_kill, [true; 2],
+        "both sides of it were tried"
+    );
 }
 
 #[tokio::test]
