@@ -17,6 +17,9 @@ use crate::trajectory::{Budget, End, Guarded};
 
 use pause::Lifted;
 
+/// How much the gate is told of what the model said last.
+const LAST_ASSISTANT_CHARS: usize = 500;
+
 /// One run on its way.
 pub(crate) struct Drive<'p> {
     planner: &'p Planner,
@@ -142,6 +145,7 @@ impl<'p> Drive<'p> {
             let text = self.state.unjudged();
             let place = text.map(|(place, _)| place);
             let text = text.map(|(_, text)| text.to_owned());
+            self.say_what_was_said(place);
             let context = &mut self.state.context;
             let judged = gate.prompt(context, text, clearance.take()).await;
             if let (Some(place), Some(seen)) = (place, &judged.seen)
@@ -167,6 +171,25 @@ impl<'p> Drive<'p> {
                 self.record_input(None);
                 return Ok(());
             }
+        }
+    }
+
+    /// Tells the gate what the model said last before a text, as `last_assistant` of the context: "yes, go on" means nothing
+    /// without it.
+    fn say_what_was_said(&mut self, place: Option<usize>) {
+        let before = place.unwrap_or(self.state.messages.len());
+        let before = self.state.messages.iter().take(before).rev();
+        let said = before.into_iter().find_map(|message| match message {
+            Message::Assistant { content, .. } if !content.is_empty() => Some(content),
+            _ => None,
+        });
+        let extra = &mut self.state.context.extra;
+        match said {
+            Some(said) => {
+                let beginning: String = said.chars().take(LAST_ASSISTANT_CHARS).collect();
+                extra.insert("last_assistant".to_owned(), beginning.into());
+            }
+            None => drop(extra.remove("last_assistant")),
         }
     }
 

@@ -1,0 +1,191 @@
+//! RFC-001's example B: an analytics assistant that keeps to its subject.
+//!
+//! A deep rule asks a classifier whether a prompt is in scope, and answers RETRY with guidance where it is not: the
+//! model then declines in its own voice, which a hard stop could not. `cargo run -p portcullis-planner --example
+//! scope_classifier` asks three questions.
+
+#[expect(dead_code, reason = "the planner's tests use the rest")]
+#[path = "support/endpoint.rs"]
+mod endpoint;
+
+use std::error::Error;
+use std::future::pending;
+use std::sync::Arc;
+
+use portcullis_core::pack::diagnostic::Report;
+use portcullis_core::rules::{RuleInfo, RuleInput};
+use portcullis_core::scan::EventSet;
+use portcullis_core::{
+    ContextSnapshot, Decision, Event, EventType, PolicyBuilder, RetrySpec, RiskRouter, Routing,
+    RuleId, Severity,
+};
+use portcullis_planner::{
+    Events, Message, OpenAiChat, OpenAiSettings, Outcome, Planner, Task, ToolError, TypedTool,
+};
+use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use endpoint::{Endpoint, Reply};
+
+const SCOPE: &str = "analytics reporting, metrics, charts";
+const RULE: RuleId = RuleId::from_static("scope-classifier");
+
+/// Says how well a text fits the scope, 0 to 1. Train your own; this one counts words.
+type Classifier = fn(&str) -> f64;
+
+struct ScopeRule {
+    classifier: Classifier,
+    threshold: f64,
+}
+
+impl DeepRule for ScopeRule {
+    fn info(&self) -> RuleInfo {
+        RuleInfo {
+            id: RULE,
+            version: "1.0.0".into(),
+            events: EventSet::from_iter([EventType::LlmBefore]),
+            severity: Severity::Low,
+        }
+    }
+
+    fn evaluate<'a>(
+        &'a self,
+        input: RuleInput<'a>,
+    ) -> BoxFuture<'a, Result<Option<Decision>, DeepError>> {
+        Box::pin(async move {
+            let Some(text) = described(&input) else {
+                return Ok(None);
+            };
+            let score = (self.classifier)(&text);
+            if score >= self.threshold {
+                return Ok(None);
+            }
+            let guidance = format!(
+                "The question is outside of what you are for ({SCOPE}). Say so kindly, in one sentence, and \
+                 ask what the user wants to know about that."
+            );
+            let retry = RetrySpec {
+                max_attempts: 2,
+                corrective_message: guidance,
+            };
+            let decision = Decision::retry(RULE, "Out of scope", retry);
+            Ok(Some(decision.with_confidence(1.0 - score)))
+        })
+    }
+}
+
+/// What a classifier needs to judge a short reply. Nothing if the model is asked without a new text.
+fn described(input: &RuleInput<'_>) -> Option<String> {
+    let user = input.event.text_content.as_deref()?;
+    let context = input.context;
+    let last = context.extra.get("last_assistant").and_then(Value::as_str);
+    let tools = context.tool_context.get("available_tools");
+    Some(format!(
+        "[USER] {user}\n[LAST_ASSISTANT] {}\n[TASK_SCOPE] {SCOPE}\n[AVAILABLE_TOOLS] {}",
+        last.unwrap_or_default(),
+        tools.map(ToString::to_string).unwrap_or_default(),
+    ))
+}
+
+/// In place of a trained one: how many words of the user or of the last answer belong to the subject.
+fn by_words(text: &str) -> f64 {
+    const WORDS: [&str; 6] = ["revenue", "metric", "chart", "report", "churn", "region"];
+    let said: String = text.lines().take(2).collect();
+    let said = said.to_lowercase();
+    let known = WORDS.iter().filter(|word| said.contains(**word));
+    if known.count() > 0 { 1.0 } else { 0.0 }
+}
+
+/// Prompts wait for the classifier; nothing else does.
+struct PromptsWait;
+
+impl RiskRouter for PromptsWait {
+    fn route(&self, event: &Event, _: &ContextSnapshot<'_>) -> Routing {
+        let prompt = event.event_type == EventType::LlmBefore;
+        Routing {
+            async_wait_ms: if prompt { 1000.0 } else { 0.0 },
+            ..Routing::default()
+        }
+    }
+}
+
+fn gateway(classifier: Classifier) -> Result<Gateway, Report> {
+    let mut rules = DeepRules::new();
+    rules.register(Arc::new(ScopeRule {
+        classifier,
+        threshold: 0.5,
+    }));
+    let policy = PolicyBuilder::new("analytics", "1.0.0").compile()?;
+    Ok(Gateway::builder(policy)
+        .deep_rules(rules)
+        .risk_router(PromptsWait)
+        .build())
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Metrics {
+    name: String,
+}
+
+/// Asks, and gives what the model was told last and how it ended.
+async fn ask(question: &str, history: Vec<Message>) -> Result<(String, Outcome), Box<dyn Error>> {
+    let endpoint = Endpoint::start([Reply::say(["(what the model says)"])]).await?;
+    let model = OpenAiChat::new(OpenAiSettings::new(endpoint.base_url(), "scripted"))?;
+    let planner = Planner::builder(Arc::new(model))
+        .tool(TypedTool::new(
+            "query_metrics",
+            "Reads a metric.",
+            |metrics: Metrics| async move { Ok::<_, ToolError>(metrics.name) },
+        ))
+        .gate(gateway(by_words)?)
+        .build()?;
+    let task = Task::new("run-1", question).history(history);
+    let finished = planner.run(task, Events::ignored(), pending()).await;
+    let requests = endpoint.requests();
+    let last = requests
+        .last()
+        .and_then(|request| request["messages"].as_array()?.last())
+        .and_then(|message| message["content"].as_str());
+    Ok((last.unwrap_or_default().to_owned(), finished.outcome))
+}
+
+fn offer() -> Vec<Message> {
+    vec![
+        Message::user("Show me revenue."),
+        Message::assistant("Revenue grew in every region. Shall I draw a chart?"),
+    ]
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    for (question, history) in [
+        ("Which region grew?", Vec::new()),
+        ("How is the weather?", Vec::new()),
+        ("Yes, go on.", offer()),
+    ] {
+        let (told, _) = ask(question, history).await?;
+        println!("{question}\n  the model was told last: {told}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn guidance_comes_with_what_is_out_of_scope_and_with_nothing_else() {
+        for (question, history, guided) in [
+            ("Which region grew?", Vec::new(), false),
+            ("How is the weather?", Vec::new(), true),
+            ("Yes, go on.", offer(), false),
+            ("Yes, go on.", Vec::new(), true),
+        ] {
+            let (told, outcome) = ask(question, history).await.unwrap();
+            assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+            assert_eq!(told.contains(SCOPE), guided, "{question}: {told}");
+        }
+    }
+}
