@@ -40,7 +40,11 @@ impl Drive<'_> {
             Phase::Held(held) => held.scope != PauseScope::ToolCall,
             _ => false,
         });
-        ready.retain(|ready| ready.approved || !step_held);
+        // And a no to the step may have come after a call was let go.
+        ready.retain(|ready| {
+            let phase = calls.get(ready.place).map(|call| &call.phase);
+            phase == Some(&Phase::Asked) && (ready.approved || !step_held)
+        });
         let results = self.run(&calls, ready).await;
         for (place, result) in results {
             self.judge_result(&mut calls, place, result, None).await?;

@@ -222,6 +222,25 @@ async fn a_no_answers_the_call_the_step_or_the_run() {
     }
 }
 
+/// Calls are judged in order: by the time of the no, the first has been let go.
+#[tokio::test]
+async fn a_no_to_the_step_holds_for_the_calls_before_it_too() {
+    let replies = [
+        Reply::call([note("go on"), note("ask me")]),
+        Reply::say(["Done."]),
+    ];
+    let mut world = World::new(replies).await;
+    let first = world.process(asking(PauseScope::Step));
+    let state = written(&run(&first, "Note both.").await.0);
+    world.decide(&approvals(&state)[0], false);
+    let second = world.process(asking(PauseScope::Step));
+    let finished = resume(&second, &state).await.unwrap();
+    assert!(matches!(finished.outcome, Outcome::Done { .. }));
+    assert_eq!(world.ran.count(), 0);
+    let calls = &finished.trajectory.steps[0].calls;
+    assert!(calls.iter().all(|call| !call.ran && call.result.is_some()));
+}
+
 #[tokio::test]
 async fn without_an_answer_it_goes_on_waiting_until_it_is_too_late() {
     let mut world = World::new(two_calls()).await;
