@@ -79,7 +79,7 @@ fn gateway() -> Result<Gateway, Report> {
 /// The agent. What it is made of can be made again in another process; only the approvals are shared.
 fn agent(endpoint: &Endpoint, approvals: Arc<dyn Approvals>) -> Result<Planner, Box<dyn Error>> {
     let model = OpenAiChat::new(OpenAiSettings::new(endpoint.base_url(), "scripted"))?;
-    let planner = Planner::builder(Arc::new(model))
+    let planner = Planner::builder(Arc::new(model), gateway()?)
         .tool(TypedTool::new("search", "Finds pages.", |search: Search| async move {
             // Somebody left a key in a page.
             Ok::<_, ToolError>(json!({
@@ -93,7 +93,6 @@ fn agent(endpoint: &Endpoint, approvals: Arc<dyn Approvals>) -> Result<Planner, 
         .tool(TypedTool::new("mail", "Sends a mail.", |mail: Mail| async move {
             Ok::<_, ToolError>(format!("sent {} bytes to {}", mail.text.len(), mail.to))
         }))
-        .gate(gateway()?)
         .approvals(approvals)
         .build()?;
     Ok(planner)

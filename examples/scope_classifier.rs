@@ -20,7 +20,7 @@ use portcullis_core::{
     RuleId, Severity,
 };
 use portcullis_planner::{
-    Events, Message, OpenAiChat, OpenAiSettings, Outcome, Planner, Task, ToolError, TypedTool,
+    Events, OpenAiChat, OpenAiSettings, Outcome, Planner, Said, Task, ToolError, TypedTool,
 };
 use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 use schemars::JsonSchema;
@@ -130,16 +130,15 @@ struct Metrics {
 }
 
 /// Asks, and gives what the model was told last and how it ended.
-async fn ask(question: &str, history: Vec<Message>) -> Result<(String, Outcome), Box<dyn Error>> {
+async fn ask(question: &str, history: Vec<Said>) -> Result<(String, Outcome), Box<dyn Error>> {
     let endpoint = Endpoint::start([Reply::say(["(what the model says)"])]).await?;
     let model = OpenAiChat::new(OpenAiSettings::new(endpoint.base_url(), "scripted"))?;
-    let planner = Planner::builder(Arc::new(model))
+    let planner = Planner::builder(Arc::new(model), gateway(by_words)?)
         .tool(TypedTool::new(
             "query_metrics",
             "Reads a metric.",
             |metrics: Metrics| async move { Ok::<_, ToolError>(metrics.name) },
         ))
-        .gate(gateway(by_words)?)
         .build()?;
     let task = Task::new("run-1", question).history(history);
     let finished = planner.run(task, Events::ignored(), pending()).await;
@@ -151,10 +150,10 @@ async fn ask(question: &str, history: Vec<Message>) -> Result<(String, Outcome),
     Ok((last.unwrap_or_default().to_owned(), finished.outcome))
 }
 
-fn offer() -> Vec<Message> {
+fn offer() -> Vec<Said> {
     vec![
-        Message::user("Show me revenue."),
-        Message::assistant("Revenue grew in every region. Shall I draw a chart?"),
+        Said::User("Show me revenue.".into()),
+        Said::Model("Revenue grew in every region. Shall I draw a chart?".into()),
     ]
 }
 

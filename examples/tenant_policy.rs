@@ -73,13 +73,12 @@ async fn export(
     ])
     .await?;
     let model = OpenAiChat::new(OpenAiSettings::new(endpoint.base_url(), "scripted"))?;
-    let planner = Planner::builder(Arc::new(model))
+    let planner = Planner::builder(Arc::new(model), Arc::clone(gateway))
         .tool(TypedTool::new(
             "export",
             "Exports a table.",
             |export: Export| async move { Ok::<_, ToolError>(format!("{}.csv", export.table)) },
         ))
-        .gate(Arc::clone(gateway))
         .build()?;
     let task = Task::new(format!("{tenant}-1"), "Export the orders.").tenant(tenant);
     Ok(planner

@@ -238,6 +238,39 @@ pub struct PauseSpec {
     pub prompt: String,
     /// Seconds until the pause lapses; `null` for never.
     pub timeout_s: Option<f64>,
+    /// What it means if nobody has decided by then.
+    #[serde(skip_serializing_if = "TimeoutAnswer::is_deny")]
+    pub on_timeout: TimeoutAnswer,
+}
+
+/// What silence means when a pause lapses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeoutAnswer {
+    /// No.
+    #[default]
+    Deny,
+    /// Yes: for steps that somebody should be able to prevent, and nobody has to allow.
+    Approve,
+}
+
+impl TimeoutAnswer {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Deny, Self::Approve];
+
+    /// The wire name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Approve => "approve",
+        }
+    }
+
+    /// Whether it is the default.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    const fn is_deny(&self) -> bool {
+        matches!(self, Self::Deny)
+    }
 }
 
 impl Default for PauseSpec {
@@ -247,6 +280,7 @@ impl Default for PauseSpec {
             approver_roles: vec!["admin".to_owned()],
             prompt: String::new(),
             timeout_s: Some(300.0),
+            on_timeout: TimeoutAnswer::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
-use crate::decision::Decision;
+use crate::decision::{Action, Decision};
 use crate::event::Event;
 use crate::ids::RuleId;
 
@@ -34,6 +34,23 @@ pub struct Evaluation {
     pub coverage: Coverage,
     /// How long it took, deep rules included.
     pub elapsed_us: u64,
+    /// Of a PAUSE: what would be decided without the rule that pauses, then without the next that does, and so on. Empty
+    /// otherwise, and never sent.
+    pub if_lifted: Vec<Decision>,
+}
+
+impl Evaluation {
+    /// What is decided where the pauses of these rules have been lifted.
+    pub fn lifted(&self, rules: &[RuleId]) -> &Decision {
+        let mut decision = &self.decision;
+        for next in &self.if_lifted {
+            if decision.action != Action::Pause || !rules.contains(&decision.rule_id) {
+                break;
+            }
+            decision = next;
+        }
+        decision
+    }
 }
 
 impl Serialize for Evaluation {

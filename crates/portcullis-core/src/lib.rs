@@ -65,7 +65,7 @@ pub mod views;
 
 pub use decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleCost, Severity,
-    StopSpec,
+    StopSpec, TimeoutAnswer,
 };
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};

@@ -78,7 +78,7 @@ fn planner(steps: usize, chunks: usize, gate: Gate) -> Planner {
         chunks,
         asked: AtomicUsize::new(0),
     };
-    Planner::builder(Arc::new(model))
+    Planner::builder(Arc::new(model), gate)
         .tool(TypedTool::new(
             "query",
             "Asks the database.",
@@ -86,7 +86,6 @@ fn planner(steps: usize, chunks: usize, gate: Gate) -> Planner {
                 Ok::<_, ToolError>(format!("{} rows about {}", query.limit, query.query))
             },
         ))
-        .gate(gate)
         .budgets(Budgets {
             iterations: 1000,
             ..Budgets::default()

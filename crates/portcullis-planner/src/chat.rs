@@ -86,6 +86,15 @@ impl Message {
         }
     }
 
+    pub(crate) fn content_mut(&mut self) -> &mut String {
+        match self {
+            Self::System { content }
+            | Self::User { content }
+            | Self::Assistant { content, .. }
+            | Self::Tool { content, .. } => content,
+        }
+    }
+
     /// How long its text is, for an estimate of tokens.
     pub(crate) fn bytes(&self) -> usize {
         match self {
@@ -172,8 +181,29 @@ impl From<&str> for FinishReason {
             "tool_calls" | "function_call" => Self::ToolCalls,
             "length" => Self::Length,
             "content_filter" => Self::ContentFilter,
-            other => Self::Other(other.to_owned()),
+            other => Self::other(other),
         }
+    }
+}
+
+/// Whether a text can be nothing but a name that a provider has for something.
+pub(crate) fn is_word(text: &str) -> bool {
+    let in_words = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    (1..=32).contains(&text.len()) && text.bytes().all(in_words)
+}
+
+impl FinishReason {
+    /// A word of the provider's, and nothing longer: it is kept and shown as it is.
+    fn other(reason: &str) -> Self {
+        if is_word(reason) {
+            return Self::Other(reason.to_owned());
+        }
+        Self::Other("other".to_owned())
+    }
+
+    /// Whether the turn may lack its end.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Length | Self::ContentFilter)
     }
 }
 
@@ -214,6 +244,25 @@ pub struct Turn {
     pub finish: FinishReason,
     /// What it cost, if the provider says.
     pub usage: Option<Usage>,
+}
+
+impl Turn {
+    /// Whether it is as small as one that was streamed would have to be.
+    pub(crate) fn check(&self, limit: usize) -> Result<(), ModelError> {
+        let calls = self.calls.iter();
+        let calls = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len());
+        if self.text.len() + calls.sum::<usize>() > limit {
+            return Err(ModelError::TooLarge { limit });
+        }
+        if self.calls.len() > MOST_CALLS {
+            return Err(too_many_calls());
+        }
+        Ok(())
+    }
+}
+
+fn too_many_calls() -> ModelError {
+    ModelError::Malformed(format!("it wants more than {MOST_CALLS} tools at once"))
 }
 
 /// Why there is no turn.
@@ -316,10 +365,7 @@ impl TurnBuilder {
         };
         let place = match place {
             Some(place) => place,
-            None if self.calls.len() == MOST_CALLS => {
-                let why = format!("it wants more than {MOST_CALLS} tools at once");
-                return Err(ModelError::Malformed(why));
-            }
+            None if self.calls.len() == MOST_CALLS => return Err(too_many_calls()),
             None => {
                 self.calls.push(PartialCall {
                     index: delta.index,
@@ -348,12 +394,8 @@ impl TurnBuilder {
         let mut calls: Vec<ToolCall> = Vec::with_capacity(self.calls.len());
         for (place, call) in self.calls.into_iter().enumerate() {
             let id = call.id.unwrap_or_else(|| format!("call_{place}"));
-            if calls.iter().any(|known| known.id == id) {
-                let why = format!("two tool calls have the id `{id}`");
-                return Err(ModelError::Malformed(why));
-            }
             let name = call.name.ok_or_else(|| {
-                ModelError::Malformed(format!("tool call `{id}` does not say which tool"))
+                ModelError::Malformed("a tool call does not say which tool".to_owned())
             })?;
             calls.push(ToolCall {
                 id,

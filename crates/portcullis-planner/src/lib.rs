@@ -19,11 +19,10 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = OpenAiChat::new(OpenAiSettings::new("https://api.example.org/v1", "some-model"))?;
-//! let planner = Planner::builder(Arc::new(model))
+//! let planner = Planner::builder(Arc::new(model), Gateway::builder(pack::load_default()?.policy).build())
 //!     .tool(TypedTool::new("search", "Finds pages.", |args: Search| async move {
 //!         Ok::<_, ToolError>(format!("nothing about {}", args.query))
 //!     }))
-//!     .gate(Gateway::builder(pack::load_default()?.policy).build())
 //!     .build()?;
 //! let task = Task::new("run-1", "What is a portcullis?");
 //! let finished = planner.run(task, Events::ignored(), std::future::pending()).await;
@@ -56,7 +55,8 @@ pub use chat::{
 pub use events::{Events, RunEvent};
 pub use openai::{ApiKey, OpenAiChat, OpenAiSettings, StreamReader};
 pub use planner::{
-    Budgets, BuildError, Finished, Outcome, Planner, PlannerBuilder, ResumeError, Stopped, Task,
+    Budgets, BuildError, Finished, Outcome, Planner, PlannerBuilder, ResumeError, Said, Stopped,
+    Task,
 };
 pub use state::Suspended;
 pub use tool::{Tool, ToolError, TypedTool};

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use jiff::Timestamp;
 use portcullis_core::{Context, ErrorCode, RuleId, StopSpec};
 use portcullis_runtime::approval::{ApprovalError, Approvals};
-use portcullis_runtime::{Gate, MemoryApprovals, Unguarded};
+use portcullis_runtime::{Gate, MemoryApprovals};
 use serde_json::json;
 
 use crate::chat::{ChatModel, Message, ModelError, Usage};
@@ -77,7 +77,7 @@ impl Default for Budgets {
 }
 
 /// What a run is to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Task {
     context: Context,
     agent: String,
@@ -107,9 +107,13 @@ impl Task {
         self
     }
 
-    /// What was said before, between the operator's message and the task.
-    pub fn history(mut self, history: impl IntoIterator<Item = Message>) -> Self {
+    /// What was said before, between the operator's message and the task. All of it is judged again, as prompts.
+    pub fn history(mut self, history: impl IntoIterator<Item = Said>) -> Self {
         let place = self.messages.len().saturating_sub(1);
+        let history = history.into_iter().map(|said| match said {
+            Said::User(text) => Message::user(text),
+            Said::Model(text) => Message::assistant(text),
+        });
         self.messages.splice(place..place, history);
         self
     }
@@ -125,6 +129,26 @@ impl Task {
         let run_id = std::mem::take(&mut self.context.run_id);
         self.context = Context { run_id, ..context };
         self
+    }
+}
+
+/// What somebody said in an earlier run.
+#[derive(Clone)]
+pub enum Said {
+    /// The user.
+    User(String),
+    /// The model.
+    Model(String),
+}
+
+impl fmt::Debug for Task {
+    /// Without what is said: nobody has judged it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("run_id", &self.context.run_id)
+            .field("agent", &self.agent)
+            .field("messages", &self.messages.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -192,9 +216,6 @@ pub enum ResumeError {
         /// Ours.
         known: u32,
     },
-    /// It is not as it was written.
-    #[error("the suspended run has been changed since it was written: its digest does not fit")]
-    Damaged,
     /// An approval cannot be used.
     #[error(transparent)]
     Approval(#[from] ApprovalError),
@@ -211,12 +232,6 @@ impl PlannerBuilder {
         if let Err(problem) = self.planner.tools.add(tool) {
             self.problem.get_or_insert(problem);
         }
-        self
-    }
-
-    /// Who judges. Default: [`Unguarded`].
-    pub fn gate(mut self, gate: impl Into<Gate>) -> Self {
-        self.planner.gate = gate.into();
         self
     }
 
@@ -254,13 +269,14 @@ impl PlannerBuilder {
 }
 
 impl Planner {
-    /// A planner for a model.
-    pub fn builder(model: Arc<dyn ChatModel>) -> PlannerBuilder {
+    /// A planner for a model behind a gate: a [`Gateway`](portcullis_runtime::Gateway), or expressly
+    /// [`Unguarded`](portcullis_runtime::Unguarded).
+    pub fn builder(model: Arc<dyn ChatModel>, gate: impl Into<Gate>) -> PlannerBuilder {
         PlannerBuilder {
             planner: Self {
                 model,
                 tools: Tools::default(),
-                gate: Gate::from(Unguarded),
+                gate: gate.into(),
                 approvals: Arc::new(MemoryApprovals::default()),
                 budgets: Budgets::default(),
                 streaming: true,
@@ -300,7 +316,7 @@ impl Planner {
             context,
             messages,
             judged: 0,
-            retries: std::collections::BTreeMap::new(),
+            retries: Vec::new(),
             next: Next::Ask { held: None },
         };
         self.drive(Drive::new(self, state, events), cancel).await
@@ -316,23 +332,36 @@ impl Planner {
         events: Events,
         cancel: impl Future<Output = ()> + Send,
     ) -> Result<Finished, ResumeError> {
-        let mut drive = Drive::new(self, suspended.open()?, events);
-        if drive.clear().await? {
-            return Ok(self.drive(drive, cancel).await);
+        let waiting = suspended.clone();
+        let state = suspended.open()?;
+        let digest = state.digest();
+        let mut drive = Drive::new(self, state, events);
+        let mut cancel = pin!(cancel);
+        let cleared = match select(cancel.as_mut(), pin!(drive.clear(digest))).await {
+            Either::Left(_) => None,
+            Either::Right((cleared, _)) => Some(cleared?),
+        };
+        match cleared {
+            Some(true) => Ok(self.drive(drive, cancel).await),
+            Some(false) => Ok(Finished {
+                trajectory: waiting.trajectory().clone(),
+                outcome: Outcome::Suspended(Box::new(waiting)),
+            }),
+            None => Ok(drive.finish(Outcome::Cancelled.into()).await),
         }
-        Ok(drive.suspended())
     }
 
     async fn drive(&self, mut drive: Drive<'_>, cancel: impl Future<Output = ()>) -> Finished {
         let halt = {
             let work = tokio::time::timeout(self.budgets.wall_clock, drive.go());
-            match select(pin!(work), pin!(cancel)).await {
-                Either::Left((Ok(halt), _)) => halt,
-                Either::Left((Err(_), _)) => Outcome::OutOfBudget(Budget::WallClock).into(),
-                Either::Right(_) => Halt::from(Outcome::Cancelled),
+            // The caller's wish first: what is ready as well must not begin any more.
+            match select(pin!(cancel), pin!(work)).await {
+                Either::Left(_) => Halt::from(Outcome::Cancelled),
+                Either::Right((Ok(halt), _)) => halt,
+                Either::Right((Err(_), _)) => Outcome::OutOfBudget(Budget::WallClock).into(),
             }
         };
-        drive.finish(halt)
+        drive.finish(halt).await
     }
 }
 

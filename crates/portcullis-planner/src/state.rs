@@ -1,16 +1,15 @@
 //! Where a run stands, between two steps and between two processes.
 
-use std::collections::BTreeMap;
-
 use portcullis_core::canonical::exact_digest;
 use portcullis_core::evidence::Digest;
-use portcullis_core::{Context, Event, PauseScope};
+use portcullis_core::{Context, Event, EventType, PauseScope, RuleId};
 use portcullis_runtime::{prompt_event, result_event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::chat::{FinishReason, Message, ToolCall};
 use crate::planner::ResumeError;
+use crate::tool::{Tools, UNKNOWN_TOOL};
 use crate::trajectory::Trajectory;
 
 /// The form of [`Suspended`] that this version writes and reads.
@@ -19,12 +18,11 @@ const VERSION: u32 = 1;
 /// A run that waits for approvals. Keep it as JSON, and give it to [`Planner::resume`](crate::Planner::resume) in any
 /// process that has the same tools, policy and approvals.
 ///
-/// It holds the conversation as the model sees it: redacted, but private all the same. The digest finds damage; that
-/// nothing but the approved call happens is held by the approval itself.
+/// It holds the conversation as the model sees it: redacted, but private all the same. Its approvals are bound to the
+/// digest of all of it, so that a run goes on as it was suspended or not at all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Suspended {
     version: u32,
-    digest: Digest,
     state: State,
 }
 
@@ -32,7 +30,6 @@ impl Suspended {
     pub(crate) fn new(state: State) -> Self {
         Self {
             version: VERSION,
-            digest: digest(&state),
             state,
         }
     }
@@ -60,16 +57,8 @@ impl Suspended {
                 known: VERSION,
             });
         }
-        if digest(&self.state) != self.digest {
-            return Err(ResumeError::Damaged);
-        }
         Ok(self.state)
     }
-}
-
-fn digest(state: &State) -> Digest {
-    // A state is plain data; one that could not be written would not be equal to one that could.
-    exact_digest(&serde_json::to_value(state).unwrap_or_default())
 }
 
 /// Everything that a run is.
@@ -79,10 +68,20 @@ pub(crate) struct State {
     pub(crate) messages: Vec<Message>,
     /// How many of the messages have been judged.
     pub(crate) judged: usize,
-    /// How often a rule has asked for another try, by stage, tool and rule.
-    pub(crate) retries: BTreeMap<String, u32>,
+    pub(crate) retries: Vec<Retries>,
     pub(crate) trajectory: Trajectory,
     pub(crate) next: Next,
+}
+
+/// How often a rule has had the model asked again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Retries {
+    pub(crate) stage: EventType,
+    pub(crate) tool: Option<String>,
+    pub(crate) rule: RuleId,
+    pub(crate) tries: u32,
+    /// The step in which it did so last: once a step, however many calls it objects to.
+    pub(crate) step: usize,
 }
 
 /// What is to be done next.
@@ -104,7 +103,7 @@ pub(crate) struct HeldAnswer {
     pub(crate) text: String,
     /// What has been shown.
     pub(crate) shown: String,
-    pub(crate) calls: Vec<ToolCall>,
+    pub(crate) calls: Vec<Call>,
     pub(crate) finish: FinishReason,
     pub(crate) held: Held,
 }
@@ -114,6 +113,7 @@ pub(crate) struct HeldAnswer {
 pub(crate) struct Held {
     pub(crate) approval: String,
     pub(crate) scope: PauseScope,
+    pub(crate) rules: Vec<RuleId>,
 }
 
 /// A tool call of the step at hand.
@@ -121,6 +121,9 @@ pub(crate) struct Held {
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) tool: String,
+    /// What the model called it, if there is no such tool: for the gate, and for nobody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unknown: Option<String>,
     pub(crate) arguments: Map<String, Value>,
     /// What the model sent in their place, if that is no JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,24 +153,29 @@ pub(crate) enum Phase {
 }
 
 impl Call {
-    pub(crate) fn new(call: ToolCall) -> Self {
-        let text = call.arguments.trim();
-        let arguments = if text.is_empty() {
-            Ok(Map::new())
+    /// The call with this id. Ids are ours, and so is the name of a tool that there is not: what a model writes in their
+    /// place would be repeated unjudged. Of an answer that was cut off nobody knows what the call was to be.
+    pub(crate) fn new(id: String, call: ToolCall, tools: &Tools, cut_off: bool) -> Self {
+        let arguments = if cut_off {
+            Err("the answer was cut off, so it did not run: try again with less".to_owned())
         } else {
-            serde_json::from_str(text)
+            read_arguments(&call.arguments)
         };
         let (arguments, unreadable) = match arguments {
             Ok(arguments) => (arguments, None),
-            Err(error) => {
-                let why = format!("the arguments are not a JSON object: {error}");
+            Err(why) => {
                 let text = call.arguments;
                 (Map::new(), Some(Unreadable { text, why }))
             }
         };
+        let (tool, unknown) = match tools.get(&call.name) {
+            Some(_) => (call.name, None),
+            None => (UNKNOWN_TOOL.to_owned(), Some(call.name)),
+        };
         Self {
-            id: call.id,
-            tool: call.name,
+            id,
+            tool,
+            unknown,
             arguments,
             unreadable,
             phase: Phase::Asked,
@@ -187,12 +195,39 @@ impl Call {
         }
     }
 
+    /// The tool that the gate is asked about.
+    pub(crate) fn judged_tool(&self) -> &str {
+        self.unknown.as_ref().unwrap_or(&self.tool)
+    }
+
     pub(crate) fn start_event(&self, run_id: &str) -> Event {
-        Event::tool_call_start(run_id, &self.tool, self.arguments.clone())
+        Event::tool_call_start(run_id, self.judged_tool(), self.arguments.clone())
+    }
+}
+
+/// The arguments, or what is wrong with them, without a word of what they say.
+fn read_arguments(text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("the arguments are not a JSON object".to_owned()),
+        Err(error) => Err(format!(
+            "the arguments are not JSON: look at line {}, column {}",
+            error.line(),
+            error.column()
+        )),
     }
 }
 
 impl State {
+    /// What its approvals are bound to.
+    pub(crate) fn digest(&self) -> Digest {
+        // A state is plain data; one that could not be written would not be equal to one that could.
+        exact_digest(&serde_json::to_value(self).unwrap_or_default())
+    }
+
     /// What waits, and what each approval is for.
     pub(crate) fn holds(&self) -> Vec<(&Held, Event)> {
         let run_id = &self.context.run_id;
@@ -218,12 +253,15 @@ impl State {
         }
     }
 
-    /// The next text of the user that has not been judged, and where it is.
+    /// The next text that the model has not seen and nobody has judged, and where it is. What the operator says is not
+    /// judged.
     pub(crate) fn unjudged(&self) -> Option<(usize, &str)> {
         let messages = self.messages.iter().enumerate().skip(self.judged);
         let mut texts = messages.filter_map(|(place, message)| match message {
-            Message::User { content } => Some((place, content.as_str())),
-            _ => None,
+            Message::User { content } | Message::Assistant { content, .. } => {
+                Some((place, content.as_str()))
+            }
+            Message::System { .. } | Message::Tool { .. } => None,
         });
         texts.next()
     }

@@ -109,6 +109,9 @@ where
     }
 }
 
+/// What a tool is called that there is not. What the model wrote in its place would be repeated unjudged.
+pub(crate) const UNKNOWN_TOOL: &str = "unknown_tool";
+
 /// The tools of a planner, in the order in which the model sees them.
 #[derive(Clone, Default)]
 pub(crate) struct Tools {
@@ -122,6 +125,9 @@ impl Tools {
         let definition = tool.definition();
         if definition.name.is_empty() {
             return Err("a tool has no name".to_owned());
+        }
+        if definition.name == UNKNOWN_TOOL {
+            return Err(format!("`{UNKNOWN_TOOL}` means a tool that there is not"));
         }
         if self.get(&definition.name).is_some() {
             return Err(format!("two tools have the name `{}`", definition.name));

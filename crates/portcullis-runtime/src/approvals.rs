@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use portcullis_core::approval::{
     Answer, Approval, ApprovalError, Approvals, Binding, Decided, Status, Taken, Which,
 };
+use portcullis_core::{Evaluation, Event, RuleId};
 
 /// Keeps approvals for as long as the process lives.
 #[derive(Debug)]
@@ -109,7 +110,25 @@ fn is_settled(approval: &Approval, now: Timestamp) -> bool {
 /// Only [`clear`] makes one.
 #[derive(Debug)]
 pub struct Clearance {
-    pub(crate) bound: Binding,
+    bound: Binding,
+}
+
+impl Clearance {
+    /// Whether it was given for this step, as it may be seen, under the policy that judged it.
+    pub fn is_for(&self, event: &Event, evaluation: &Evaluation) -> bool {
+        let Binding { agent, rules, .. } = &self.bound;
+        let step = Binding::of(event, agent, rules.clone(), &evaluation.policy.digest);
+        let step = Binding {
+            run_state: self.bound.run_state,
+            ..step
+        };
+        self.bound == step
+    }
+
+    /// Whose pauses it lifts.
+    pub fn rules(&self) -> &[RuleId] {
+        &self.bound.rules
+    }
 }
 
 /// What came of asking.

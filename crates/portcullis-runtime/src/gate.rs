@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use portcullis_core::approval::Binding;
+use jiff::Timestamp;
+use portcullis_core::approval::{Approval, Binding};
 use portcullis_core::canonical::exact_digest;
-use portcullis_core::evidence::Digest;
 use portcullis_core::{
-    Action, Context, Evaluation, Event, EventType, PauseSpec, RetrySpec, StopSpec, redact_event,
+    Action, Context, Decision, Evaluation, Event, EventType, PauseScope, RetrySpec, RuleId,
+    StopSpec, redact_event,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::approvals::Clearance;
 use crate::gateway::Gateway;
@@ -69,9 +70,53 @@ pub enum Ruling<T = ()> {
     /// It must be tried again, corrected.
     Retry(RetrySpec),
     /// It waits for a person.
-    Pause(PauseSpec),
+    Pause(Box<Paused>),
     /// The run ends.
     Stop(StopSpec),
+}
+
+/// A step that waits for a person.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Paused {
+    decision: Decision,
+    /// The rule that pauses, after those whose pauses were lifted already.
+    rules: Vec<RuleId>,
+    policy: String,
+}
+
+impl Paused {
+    /// What an evaluation paused, where the pauses of `lifted` do not count any more. Nothing if it is no PAUSE.
+    pub fn of(evaluation: &Evaluation, lifted: &[RuleId]) -> Option<Self> {
+        let decision = evaluation.lifted(lifted);
+        if decision.action != Action::Pause {
+            return None;
+        }
+        let mut rules = lifted.to_vec();
+        rules.push(decision.rule_id.clone());
+        Some(Self {
+            decision: decision.clone(),
+            rules,
+            policy: evaluation.policy.digest.clone(),
+        })
+    }
+
+    /// What is held up.
+    pub fn scope(&self) -> PauseScope {
+        let pause = self.decision.pause.as_ref();
+        pause.map_or_else(PauseScope::default, |pause| pause.scope)
+    }
+
+    /// Whose pauses a yes lifts.
+    pub fn rules(&self) -> &[RuleId] {
+        &self.rules
+    }
+
+    /// What to ask a person. The event is the step as it may be seen.
+    pub fn approval(self, event: &Event, agent: &str, now: Timestamp) -> Approval {
+        let bound = Binding::of(event, agent, self.rules, &self.policy);
+        let pause = self.decision.pause.as_deref().cloned().unwrap_or_default();
+        Approval::of(&self.decision, pause, event, bound, now)
+    }
 }
 
 /// What the gate says to a step.
@@ -190,17 +235,10 @@ impl Gate {
         GatedAnswer(self.0.clone().map(stream))
     }
 
-    /// What an approval of this step is bound to, under the policy in force. The event is as it may be seen.
-    pub fn binding(&self, event: &Event, agent: &str) -> Binding {
+    /// The digest of the policy in force; empty without a gateway.
+    pub fn policy(&self) -> String {
         let policy = self.0.as_ref().map(|gateway| gateway.policy());
-        Binding {
-            run_id: event.run_id.clone(),
-            agent: agent.to_owned(),
-            stage: event.event_type.clone(),
-            tool: event.tool_name.clone(),
-            arguments: subject_digest(event),
-            policy: policy.map_or_else(String::new, |policy| policy.identity().digest.clone()),
-        }
+        policy.map_or_else(String::new, |policy| policy.identity().digest.clone())
     }
 
     async fn judge(
@@ -213,39 +251,51 @@ impl Gate {
             return unjudged(event);
         };
         let evaluation = gateway.evaluate(context, &event).await;
-        let decision = &evaluation.decision;
-        let cleared = clearance.is_some_and(|clearance| {
-            let bound = &clearance.bound;
-            bound.run_id == event.run_id
-                && bound.stage == event.event_type
-                && bound.tool == event.tool_name
-                && bound.policy == evaluation.policy.digest
-                && bound.arguments == subject_digest(&event)
-        });
-        let mut ruling = match decision.action {
-            _ if !evaluation.enforced => Ruling::Go(()),
-            Action::Allow | Action::Redact => Ruling::Go(()),
-            Action::Pause if cleared => Ruling::Go(()),
-            Action::Retry => Ruling::Retry(decision.retry.as_deref().cloned().unwrap_or_default()),
-            Action::Pause => Ruling::Pause(decision.pause.as_deref().cloned().unwrap_or_default()),
-            Action::Stop => Ruling::Stop(decision.stop.as_deref().cloned().unwrap_or_default()),
+        let redacted = if evaluation.enforced {
+            redact_event(&mut event, &evaluation.decision.redactions)
+        } else {
+            Ok(())
         };
-        if evaluation.enforced
-            && let Err(error) = redact_event(&mut event, &decision.redactions)
-        {
-            // What cannot be redacted must not be seen, in no part.
-            event.text_content = event.text_content.map(|_| String::new());
-            event.tool_args = event.tool_args.map(|_| Map::new());
-            event.payload.clear();
-            ruling = Ruling::Stop(StopSpec {
-                internal_reason: error.to_string(),
-                ..StopSpec::default()
-            });
-        }
+        // A yes is to the step as it may be seen: what is about to happen must be that.
+        let lifted = match &clearance {
+            Some(clearance) if clearance.is_for(&event, &evaluation) => clearance.rules(),
+            _ => &[],
+        };
+        let ruling = match redacted {
+            Ok(()) => ruling(&evaluation, lifted),
+            Err(error) => {
+                // What cannot be redacted must not be seen, in no part.
+                event.text_content = event.text_content.map(|_| String::new());
+                event.tool_args = event.tool_args.map(|_| Map::new());
+                event.payload.clear();
+                Ruling::Stop(StopSpec {
+                    internal_reason: error.to_string(),
+                    ..StopSpec::default()
+                })
+            }
+        };
         Judged {
             ruling,
             seen: event,
             evaluation: Some(Box::new(evaluation)),
+        }
+    }
+}
+
+/// What an evaluation means for the step, where the pauses of these rules have been lifted.
+fn ruling(evaluation: &Evaluation, lifted: &[RuleId]) -> Ruling {
+    if !evaluation.enforced {
+        return Ruling::Go(());
+    }
+    if let Some(paused) = Paused::of(evaluation, lifted) {
+        return Ruling::Pause(Box::new(paused));
+    }
+    let decision = evaluation.lifted(lifted);
+    match decision.action {
+        Action::Allow | Action::Redact => Ruling::Go(()),
+        Action::Retry => Ruling::Retry(decision.retry.as_deref().cloned().unwrap_or_default()),
+        Action::Pause | Action::Stop => {
+            Ruling::Stop(decision.stop.as_deref().cloned().unwrap_or_default())
         }
     }
 }
@@ -300,16 +350,5 @@ pub fn result_event(run_id: &str, tool: &str, result: Value) -> Event {
             payload: Map::from_iter([("result".to_owned(), result)]),
             ..Event::new(EventType::ToolCallResult, run_id)
         },
-    }
-}
-
-/// Of the arguments where there are some, or else of all there is.
-fn subject_digest(event: &Event) -> Digest {
-    match &event.tool_args {
-        Some(arguments) => exact_digest(&Value::Object(arguments.clone())),
-        None => exact_digest(&json!({
-            "text": event.text_content,
-            "payload": event.payload,
-        })),
     }
 }

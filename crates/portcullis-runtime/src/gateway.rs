@@ -159,6 +159,8 @@ pub(crate) struct Gathered {
     pub(crate) decisions: Vec<(usize, Decision)>,
     /// What happened in the place of deep rules that did not answer.
     pub(crate) fallbacks: Vec<OnTimeout>,
+    /// Of a PAUSE: see [`Evaluation::if_lifted`].
+    if_lifted: Vec<Decision>,
     pub(crate) coverage: Coverage,
 }
 
@@ -535,12 +537,47 @@ impl Gateway {
         }
         let mut decisions = std::mem::take(&mut gathered.decisions);
         decisions.sort_by_key(|(place, _)| *place);
-        let decisions = decisions
+        let decisions: Vec<Decision> = decisions
             .into_iter()
             .map(|(_, decision)| decision)
             .collect();
-        fence::catching(|| Ok(self.decision_policy.resolve(decisions, &input)))
+        let pausing = decisions.iter().any(|d| d.action == Action::Pause);
+        let others = pausing.then(|| decisions.clone());
+        let decision = self.one_of(decisions, &input);
+        if let Some(others) = others {
+            gathered.if_lifted = self.if_lifted(&decision, others, &input);
+        }
+        decision
+    }
+
+    fn one_of(&self, decisions: Vec<Decision>, input: &RuleInput<'_>) -> Decision {
+        fence::catching(|| Ok(self.decision_policy.resolve(decisions, input)))
             .unwrap_or_else(|error| hook_failed("decision policy", &error))
+    }
+
+    /// What would be decided without the rule that pauses, then without the next that does, and so on.
+    fn if_lifted(
+        &self,
+        decision: &Decision,
+        mut others: Vec<Decision>,
+        input: &RuleInput<'_>,
+    ) -> Vec<Decision> {
+        let mut chain: Vec<Decision> = Vec::new();
+        loop {
+            let last = chain.last().unwrap_or(decision);
+            if last.action != Action::Pause {
+                return chain;
+            }
+            let before = others.len();
+            others.retain(|d| d.action != Action::Pause || d.rule_id != last.rule_id);
+            // A decision policy may pause in its own name: nothing is left to take away then.
+            let next = if others.is_empty() || others.len() == before {
+                nothing_triggered()
+            } else {
+                self.one_of(others.clone(), input)
+            };
+            chain.push(next);
+        }
     }
 
     pub(crate) fn conclude(
@@ -557,6 +594,16 @@ impl Gateway {
         let enforced = policy.gateway().mode == Mode::Enforce && !policy.is_absent();
         if enforced && !decision.redactions.is_empty() {
             self.vault.keep(&context.run_id, event, &mut decision);
+        }
+        let mut if_lifted = gathered.if_lifted;
+        for lifted in &mut if_lifted {
+            lifted.decision_id = self.ids.next(now);
+            // What the step asks for was asked for; what must not be seen must not be seen afterwards either.
+            lifted.effects.clear();
+            lifted.redactions.clone_from(&decision.redactions);
+            if lifted.action == Action::Allow && !lifted.redactions.is_empty() {
+                lifted.action = Action::Redact;
+            }
         }
         self.runs.apply(&decision, context, event);
         if policy.has_sequences() {
@@ -579,6 +626,7 @@ impl Gateway {
             policy: Arc::clone(policy.identity()),
             coverage: gathered.coverage,
             elapsed_us: now.duration_since(started).as_micros() as u64,
+            if_lifted,
         };
         // A sink that panics must not undo the decision that it is told of.
         if alerting {

@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::{Answer, Approval, ApprovalError, Approvals, Binding, Status, Taken, Which};
 use crate::canonical::exact_digest;
-use crate::decision::PauseScope;
+use crate::decision::{PauseScope, TimeoutAnswer};
 use crate::event::EventType;
+use crate::evidence::Digest;
 use crate::ids::RuleId;
 
 /// What a check says: nothing, or what is wrong.
@@ -30,6 +31,8 @@ pub fn conforms(make: Make<'_>, race: Race<'_>) -> Checked {
     an_answer_is_taken_once(make)?;
     a_no_is_taken_once_too(make)?;
     time_runs_out(make)?;
+    silence_can_mean_yes(make)?;
+    nobody_decides_on_their_own_step(make)?;
     any_change_voids_it(make)?;
     of_many_who_take_one_gets_it(make, race)?;
     of_many_who_decide_one_does(make, race)
@@ -41,13 +44,13 @@ pub fn example(id: &str, created: Timestamp) -> Approval {
         id: id.to_owned(),
         bound: binding("run-1"),
         subject: json!({"to": "ops@example.org"}),
-        rule_id: RuleId::from_static("outgoing-mail"),
         reason: "mail leaves the company".to_owned(),
         prompt: "May the agent send this mail?".to_owned(),
         scope: PauseScope::ToolCall,
         approver_roles: vec!["admin".to_owned(), "duty".to_owned()],
         created,
         expires: created.checked_add(SignedDuration::from_secs(300)).ok(),
+        on_timeout: TimeoutAnswer::Deny,
         status: Status::Pending,
         decided: None,
         taken: None,
@@ -61,7 +64,9 @@ fn binding(run: &str) -> Binding {
         stage: EventType::ToolCallStart,
         tool: Some("mail.send".to_owned()),
         arguments: exact_digest(&json!({"to": "ops@example.org"})),
+        rules: vec![RuleId::from_static("outgoing-mail")],
         policy: "p".repeat(64),
+        run_state: Some(Digest::of(b"state")),
     }
 }
 
@@ -295,6 +300,47 @@ fn time_runs_out(make: Make<'_>) -> Checked {
     same("a yes that nobody used in time", &taken, &Taken::Expired)
 }
 
+fn silence_can_mean_yes(make: Make<'_>) -> Checked {
+    let approvals = make();
+    let asked = Approval {
+        on_timeout: TimeoutAnswer::Approve,
+        ..example("a", second(0)?)
+    };
+    done("create", approvals.create(asked))?;
+    let early = approvals.take("a", &binding("run-1"), second(299)?);
+    let pending = ApprovalError::Pending("a".to_owned());
+    same("before its time", &early, &Err(pending))?;
+    let late = approvals.decide("a", &answer(false), second(300)?);
+    let settled = ApprovalError::Settled {
+        id: "a".to_owned(),
+        status: Status::Approved,
+    };
+    same("a no that comes too late", &late, &Err(settled))?;
+    let taken = done("take", approvals.take("a", &binding("run-1"), second(300)?))?;
+    if !matches!(taken, Taken::Approved(_)) {
+        return Err(format!("silence: {taken:?}"));
+    }
+    let again = approvals.take("a", &binding("run-1"), second(301)?);
+    if !matches!(again, Err(ApprovalError::AlreadyTaken { .. })) {
+        return Err(format!("silence, twice: {again:?}"));
+    }
+    Ok(())
+}
+
+fn nobody_decides_on_their_own_step(make: Make<'_>) -> Checked {
+    let approvals = with_example(make)?;
+    let own = Answer {
+        by: binding("run-1").agent,
+        ..answer(true)
+    };
+    let refused = approvals.decide("a", &own, second(1)?);
+    let own_step = ApprovalError::OwnStep {
+        id: "a".to_owned(),
+        by: own.by,
+    };
+    same("its own step", &refused, &Err(own_step))
+}
+
 fn any_change_voids_it(make: Make<'_>) -> Checked {
     let approvals = with_example(make)?;
     done("decide", approvals.decide("a", &answer(true), second(2)?))?;
@@ -333,6 +379,30 @@ fn any_change_voids_it(make: Make<'_>) -> Checked {
             "policy",
             Binding {
                 policy: "q".repeat(64),
+                ..right()
+            },
+        ),
+        (
+            "rule",
+            Binding {
+                rules: vec![
+                    RuleId::from_static("outgoing-mail"),
+                    RuleId::from_static("late-mail"),
+                ],
+                ..right()
+            },
+        ),
+        (
+            "run's state",
+            Binding {
+                run_state: Some(Digest::of(b"another")),
+                ..right()
+            },
+        ),
+        (
+            "run's state",
+            Binding {
+                run_state: None,
                 ..right()
             },
         ),

@@ -7,12 +7,13 @@ pub mod conformance;
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::decision::PauseScope;
-use crate::event::EventType;
+use crate::canonical::exact_digest;
+use crate::decision::{Decision, PauseScope, PauseSpec, TimeoutAnswer};
+use crate::event::{Event, EventType};
 use crate::evidence::Digest;
 use crate::ids::RuleId;
 
@@ -46,8 +47,6 @@ pub struct Approval {
     pub bound: Binding,
     /// What the step is about, for the person who decides: redacted arguments, or a text.
     pub subject: Value,
-    /// Which rule paused it.
-    pub rule_id: RuleId,
     /// Why, for people.
     pub reason: String,
     /// What the person is asked.
@@ -60,6 +59,8 @@ pub struct Approval {
     pub created: Timestamp,
     /// When it is too late, if ever.
     pub expires: Option<Timestamp>,
+    /// What silence means then.
+    pub on_timeout: TimeoutAnswer,
     /// How it stands.
     pub status: Status,
     /// Who decided, and when.
@@ -79,13 +80,32 @@ pub struct Binding {
     pub stage: EventType,
     /// Which tool, where there is one.
     pub tool: Option<String>,
-    /// [`exact_digest`](crate::canonical::exact_digest) of the arguments, or of what else was judged.
+    /// [`exact_digest`] of the arguments, or of what else was judged, as it may be seen.
     pub arguments: Digest,
+    /// Whose pauses it lifts: the rule that asks, after those that were approved before for the same step.
+    pub rules: Vec<RuleId>,
     /// The digest of the policy that paused it.
     pub policy: String,
+    /// [`exact_digest`] of all that the run goes on with, where it waits outside of a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_state: Option<Digest>,
 }
 
 impl Binding {
+    /// To this step, as it may be seen, and to these rules of this policy.
+    pub fn of(event: &Event, agent: &str, rules: Vec<RuleId>, policy: &str) -> Self {
+        Self {
+            run_id: event.run_id.clone(),
+            agent: agent.to_owned(),
+            stage: event.event_type.clone(),
+            tool: event.tool_name.clone(),
+            arguments: subject_digest(event),
+            rules,
+            policy: policy.to_owned(),
+            run_state: None,
+        }
+    }
+
     /// The first thing in which the two differ.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         let Self {
@@ -94,7 +114,9 @@ impl Binding {
             stage,
             tool,
             arguments,
+            rules,
             policy,
+            run_state,
         } = self;
         [
             ("run", *run_id == other.run_id),
@@ -102,7 +124,9 @@ impl Binding {
             ("stage", *stage == other.stage),
             ("tool", *tool == other.tool),
             ("arguments", *arguments == other.arguments),
+            ("rule", *rules == other.rules),
             ("policy", *policy == other.policy),
+            ("run's state", *run_state == other.run_state),
         ]
         .into_iter()
         .find_map(|(what, same)| (!same).then_some(what))
@@ -238,6 +262,14 @@ pub enum ApprovalError {
         /// How it stands.
         status: Status,
     },
+    /// An agent must not approve its own steps.
+    #[error("`{by}` may not decide on approval `{id}`: the step is its own")]
+    OwnStep {
+        /// Which.
+        id: String,
+        /// Who.
+        by: String,
+    },
     /// Whoever decides has none of the roles that may.
     #[error("`{by}` may not decide on approval `{id}`: it takes one of the roles {roles:?}")]
     NotAllowed {
@@ -273,11 +305,54 @@ pub enum ApprovalError {
 }
 
 impl Approval {
+    /// Asks for one: a decision has paused this step, which is as it may be seen.
+    pub fn of(
+        decision: &Decision,
+        pause: PauseSpec,
+        event: &Event,
+        bound: Binding,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            id: decision.decision_id.to_string(),
+            bound,
+            subject: subject(event),
+            reason: decision.reason.to_string(),
+            prompt: pause.prompt,
+            scope: pause.scope,
+            approver_roles: pause.approver_roles,
+            created: now,
+            expires: pause.timeout_s.map(|seconds| after(now, seconds)),
+            on_timeout: pause.on_timeout,
+            status: Status::Pending,
+            decided: None,
+            taken: None,
+        }
+    }
+
+    /// The rule that asks.
+    pub fn rule_id(&self) -> Option<&RuleId> {
+        self.bound.rules.last()
+    }
+
     /// How it stands at this time.
     pub fn at(mut self, now: Timestamp) -> Self {
-        let open = matches!(self.status, Status::Pending | Status::Approved);
-        if open && self.expires.is_some_and(|expires| now >= expires) {
-            self.status = Status::Expired;
+        let Some(expires) = self.expires.filter(|expires| now >= *expires) else {
+            return self;
+        };
+        match (self.status, self.on_timeout) {
+            (Status::Pending | Status::Approved, TimeoutAnswer::Deny) => {
+                self.status = Status::Expired;
+            }
+            (Status::Pending, TimeoutAnswer::Approve) => {
+                self.status = Status::Approved;
+                self.decided = Some(Decided {
+                    by: BY_TIMEOUT.to_owned(),
+                    at: expires,
+                    note: None,
+                });
+            }
+            _ => {}
         }
         self
     }
@@ -289,6 +364,12 @@ impl Approval {
             return Err(ApprovalError::Settled {
                 id: approval.id,
                 status: approval.status,
+            });
+        }
+        if answer.by == approval.bound.agent {
+            return Err(ApprovalError::OwnStep {
+                id: approval.id,
+                by: answer.by.clone(),
             });
         }
         let roles = &approval.approver_roles;
@@ -334,4 +415,48 @@ impl Approval {
         approval.taken = Some(now);
         Ok((approval, taken))
     }
+}
+
+/// Who has decided if nobody did and silence means yes.
+const BY_TIMEOUT: &str = "(timeout)";
+
+/// The most that the person who decides is shown, in bytes of JSON: nobody reads more, and all of it is kept.
+const MAX_SUBJECT: usize = 16 << 10;
+
+/// What the person who decides is shown: all of it, or the beginning of its text.
+fn subject(event: &Event) -> Value {
+    let subject = match (&event.tool_args, &event.text_content) {
+        (Some(arguments), _) => Value::Object(arguments.clone()),
+        (None, Some(text)) => json!(text),
+        (None, None) => event.payload.get("result").cloned().unwrap_or_default(),
+    };
+    let text = subject.to_string();
+    if text.len() <= MAX_SUBJECT {
+        return subject;
+    }
+    let beginning = text.get(..text.floor_char_boundary(MAX_SUBJECT));
+    let beginning = beginning.unwrap_or_default();
+    json!(format!("{beginning}… ({} bytes in all)", text.len()))
+}
+
+/// Of the arguments where there are some, or else of all there is.
+fn subject_digest(event: &Event) -> Digest {
+    match &event.tool_args {
+        Some(arguments) => exact_digest(&Value::Object(arguments.clone())),
+        None => exact_digest(&json!({
+            "text": event.text_content,
+            "payload": event.payload,
+        })),
+    }
+}
+
+/// A pause of no time at all has run out when it begins; one past the end of time lasts until then.
+fn after(created: Timestamp, seconds: f64) -> Timestamp {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return created;
+    }
+    SignedDuration::try_from_secs_f64(seconds)
+        .ok()
+        .and_then(|span| created.checked_add(span).ok())
+        .unwrap_or(Timestamp::MAX)
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::decision::{
     Action, Decision, Effect, PauseScope, PauseSpec, RetrySpec, RuleCost, Severity, StopSpec,
+    TimeoutAnswer,
 };
 use crate::evaluation::Parts;
 use crate::expr::{self, Predicate, Root};
@@ -47,7 +48,8 @@ documented! {
     /// - `effects`: any of `flag_trajectory`, `increment_strike`, `emit_alert`, `quarantine_session`.
     /// - `user_message`: with STOP, what the user is told.
     /// - `corrective_message`, `max_attempts`: with RETRY.
-    /// - `prompt`, `approver_roles`, `scope`, `timeout_s`: with PAUSE.
+    /// - `prompt`, `approver_roles`, `scope`, `timeout_s`, `on_timeout`: with PAUSE. `on_timeout: approve` lets the step happen if nobody
+    ///   has said no within `timeout_s`; the default is `deny`.
     /// - `remediation`: what the agent should do instead.
     ///
     /// Give each its own `id`, and say `rule: expression`. Without `events` on the rule, every
@@ -220,7 +222,13 @@ const OWN_KEYS: &[(Action, &[&str])] = &[
     (Action::Stop, &["user_message"]),
     (
         Action::Pause,
-        &["prompt", "approver_roles", "scope", "timeout_s"],
+        &[
+            "prompt",
+            "approver_roles",
+            "scope",
+            "timeout_s",
+            "on_timeout",
+        ],
     ),
     (Action::Retry, &["corrective_message", "max_attempts"]),
 ];
@@ -289,6 +297,7 @@ impl Verdict {
 
 fn read_pause(config: &mut MapReader<'_>, d: &mut Diagnostics) -> PauseSpec {
     let scopes = PauseScope::ALL.map(|scope| (scope.as_str(), scope));
+    let answers = TimeoutAnswer::ALL.map(|answer| (answer.as_str(), answer));
     let default = PauseSpec::default();
     PauseSpec {
         scope: config.one_of("scope", &scopes, d).unwrap_or(default.scope),
@@ -297,6 +306,7 @@ fn read_pause(config: &mut MapReader<'_>, d: &mut Diagnostics) -> PauseSpec {
             .unwrap_or(default.approver_roles),
         prompt: config.text("prompt", d).unwrap_or_default().to_owned(),
         timeout_s: config.amount("timeout_s", d).or(default.timeout_s),
+        on_timeout: config.one_of("on_timeout", &answers, d).unwrap_or_default(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! One turn of the model, shown as far as it may be.
 
 use futures_util::StreamExt;
-use portcullis_core::{Action, Evaluation, Event, EventType, StopSpec};
-use portcullis_runtime::{GatedAnswer, Ruling, Shown};
+use portcullis_core::{Action, ErrorCode, Evaluation, Event, EventType, StopSpec};
+use portcullis_runtime::{GatedAnswer, Paused, Ruling, Shown};
 
 use super::pause::Lifted;
 use super::{Drive, Halt, Settled, suspend};
@@ -10,7 +10,7 @@ use crate::chat::{
     ChatRequest, Delta, FinishReason, Message, ModelError, ToolCall, Turn, TurnBuilder, Usage,
 };
 use crate::events::RunEvent;
-use crate::planner::Outcome;
+use crate::planner::{Outcome, Stopped};
 use crate::state::{Call, HeldAnswer, Next};
 use crate::trajectory::{CallRecord, Step};
 
@@ -20,15 +20,18 @@ struct Heard {
     builder: TurnBuilder,
     /// What was shown, redacted.
     shown: String,
-    /// What ended it early.
+    /// Whether the gate ended it early.
+    halted: bool,
+    /// Why: the gravest thing that was said then.
     halt: Option<Box<Evaluation>>,
 }
 
 impl Heard {
-    /// Whether it is worth listening on: after a PAUSE all of it is wanted, because a person may let it go.
+    /// Whether it is not worth listening on: after a PAUSE all of it is wanted, because a person may let it go.
     fn is_void(&self) -> bool {
         let halt = self.halt.as_ref();
-        halt.is_some_and(|halt| halt.decision.action != Action::Pause)
+        let paused = halt.is_some_and(|halt| halt.decision.action == Action::Pause);
+        self.halted && !paused
     }
 }
 
@@ -48,6 +51,7 @@ impl Drive<'_> {
             answer: self.planner.gate.answer(&self.state.context),
             builder: TurnBuilder::new(self.planner.budgets.answer_bytes),
             shown: String::new(),
+            halted: false,
             halt: None,
         };
         let listened = self.hear(&mut heard).await;
@@ -70,7 +74,14 @@ impl Drive<'_> {
         };
         match (heard.halt, turn) {
             (Some(evaluation), turn) => self.halted(&evaluation, heard.shown, turn).await,
-            (None, Some(turn)) => self.accept(heard.shown, turn.calls, turn.finish),
+            (None, _) if heard.halted => {
+                let why = "the gate ended the answer and did not say why";
+                Err(Stopped::by_planner(ErrorCode::SyncError, why).into())
+            }
+            (None, Some(turn)) => {
+                let calls = self.calls_of(turn.calls, &turn.finish);
+                self.accept(heard.shown, calls, turn.finish)
+            }
             (None, None) => Err(ModelError::BrokeOff.into()),
         }
     }
@@ -84,10 +95,7 @@ impl Drive<'_> {
         };
         if !planner.streaming {
             let turn = planner.model.complete(request).await?;
-            if turn.text.len() > planner.budgets.answer_bytes {
-                let limit = planner.budgets.answer_bytes;
-                return Err(ModelError::TooLarge { limit });
-            }
+            turn.check(planner.budgets.answer_bytes)?;
             self.show(heard, Some(turn.text.clone())).await;
             self.show(heard, None).await;
             return Ok((!heard.is_void()).then_some(turn));
@@ -114,12 +122,12 @@ impl Drive<'_> {
 
     /// Shows what the gate lets go of the next piece, or at last of what it has held back.
     async fn show(&mut self, heard: &mut Heard, text: Option<String>) {
-        if heard.halt.is_some() {
+        if heard.halted {
             return;
         }
         let Shown {
             text,
-            mut evaluations,
+            evaluations,
             halted,
         } = match text {
             Some(text) => heard.answer.push(text).await,
@@ -134,7 +142,10 @@ impl Drive<'_> {
                 .await;
         }
         if halted {
-            heard.halt = evaluations.pop().map(Box::new);
+            heard.halted = true;
+            let enforced = evaluations.into_iter().filter(|said| said.enforced);
+            let gravest = enforced.max_by_key(|said| said.decision.action);
+            heard.halt = gravest.map(Box::new);
         }
     }
 
@@ -146,73 +157,79 @@ impl Drive<'_> {
         turn: Option<Turn>,
     ) -> Result<Next, Halt> {
         let decision = &evaluation.decision;
-        let ruling: Ruling = match decision.action {
-            Action::Retry => Ruling::Retry(decision.retry.as_deref().cloned().unwrap_or_default()),
-            Action::Pause => Ruling::Pause(decision.pause.as_deref().cloned().unwrap_or_default()),
-            _ => Ruling::Stop(decision.stop.as_deref().cloned().unwrap_or_default()),
-        };
-        match (self.settle_answer(ruling, evaluation)?, turn) {
-            (Settled::Wait(spec), Some(turn)) => {
-                // The rest has not been judged: redactions first, and whoever stops it stops it now.
-                let gate = &self.planner.gate;
-                let context = &mut self.state.context;
-                let judged = gate.whole_answer(context, turn.text, None).await;
-                if let Ruling::Stop(spec) = judged.ruling {
-                    let evaluation = judged.evaluation.as_deref();
-                    return Err(super::stopped(spec, evaluation).into());
-                }
-                let calls = self.redact_calls(turn.calls).await?;
-                let event = Event::llm_stream_chunk(&self.state.context.run_id, &judged.seen);
-                let held = self.hold(&event, spec, Some(evaluation)).await?;
-                Err(suspend(Next::Answer(HeldAnswer {
-                    text: judged.seen,
-                    shown,
-                    calls,
-                    finish: turn.finish,
-                    held,
-                })))
+        let turn = match (decision.action, turn) {
+            (Action::Pause, Some(turn)) => turn,
+            (Action::Retry, _) => {
+                let spec = decision.retry.as_deref().cloned().unwrap_or_default();
+                return self.settle_rest(Ruling::Retry(spec), evaluation).await;
             }
-            (Settled::Again(message), _) => Ok(self.discard(message).await),
+            _ => {
+                let spec = decision.stop.as_deref().cloned().unwrap_or_default();
+                return Err(super::stopped(spec, Some(evaluation)).into());
+            }
+        };
+        // The rest has not been judged, nor has what was redacted piece by piece: now all of it is.
+        let gate = &self.planner.gate;
+        let context = &mut self.state.context;
+        let judged = gate.whole_answer(context, turn.text, None).await;
+        let whole = judged.evaluation.as_deref().unwrap_or(evaluation);
+        let paused = match judged.ruling {
+            Ruling::Pause(paused) => *paused,
+            // A piece was paused, if not the whole: a person is asked all the same.
+            Ruling::Go(()) => Paused::of(evaluation, &[])
+                .ok_or_else(|| super::stopped(StopSpec::default(), Some(evaluation)))?,
+            ruling => return self.settle_rest(ruling, whole).await,
+        };
+        let calls = self.calls_of(turn.calls, &turn.finish);
+        let calls = self.redact_calls(calls).await?;
+        let event = Event::llm_stream_chunk(&self.state.context.run_id, &judged.seen);
+        let held = self.hold(&event, paused);
+        Err(suspend(Next::Answer(HeldAnswer {
+            text: judged.seen,
+            shown,
+            calls,
+            finish: turn.finish,
+            held,
+        })))
+    }
+
+    /// What follows from a ruling after which nothing of the answer is kept.
+    async fn settle_rest(&mut self, ruling: Ruling, evaluation: &Evaluation) -> Result<Next, Halt> {
+        let stage = EventType::LlmStreamChunk;
+        match self.settle(&stage, None, ruling, Some(evaluation))? {
+            Settled::Again(message) => Ok(self.discard(message).await),
             _ => Err(super::stopped(StopSpec::default(), Some(evaluation)).into()),
         }
     }
 
+    /// The calls of this step, under names that are ours.
+    fn calls_of(&self, calls: Vec<ToolCall>, finish: &FinishReason) -> Vec<Call> {
+        let step = self.state.trajectory.steps.len();
+        let (tools, cut_off) = (&self.planner.tools, finish.is_cut_off());
+        let named = |(call, place)| Call::new(format!("call_{step}_{place}"), call, tools, cut_off);
+        calls.into_iter().zip(1..).map(named).collect()
+    }
+
     /// Calls of an answer that waits: they are kept, so they are redacted now, and judged when it is their turn.
-    async fn redact_calls(&mut self, calls: Vec<ToolCall>) -> Result<Vec<ToolCall>, Halt> {
-        let mut redacted = Vec::with_capacity(calls.len());
-        for call in calls.into_iter().map(Call::new) {
-            let Call {
-                id,
-                tool,
-                arguments,
-                unreadable,
-                ..
-            } = call;
+    async fn redact_calls(&mut self, mut calls: Vec<Call>) -> Result<Vec<Call>, Halt> {
+        for call in &mut calls {
+            if let Some(unreadable) = &mut call.unreadable {
+                // What cannot be read cannot be redacted by its parts; the model is asked for it again.
+                "(unreadable)".clone_into(&mut unreadable.text);
+                continue;
+            }
             let gate = &self.planner.gate;
             let context = &mut self.state.context;
-            let judged = gate.tool_call(context, &tool, arguments, None).await;
+            let arguments = std::mem::take(&mut call.arguments);
+            let judged = gate
+                .tool_call(context, call.judged_tool(), arguments, None)
+                .await;
             if let Ruling::Stop(spec) = judged.ruling {
                 return Err(super::stopped(spec, judged.evaluation.as_deref()).into());
             }
-            redacted.push(ToolCall {
-                id,
-                name: tool,
-                // What cannot be read cannot be redacted by its parts; the model is asked for it again.
-                arguments: match unreadable {
-                    Some(_) => "(unreadable)".to_owned(),
-                    None => serde_json::Value::Object(judged.seen).to_string(),
-                },
-            });
+            call.arguments = judged.seen;
         }
-        Ok(redacted)
-    }
-
-    fn settle_answer(
-        &mut self,
-        ruling: Ruling,
-        evaluation: &Evaluation,
-    ) -> Result<Settled<()>, Halt> {
-        self.settle(&EventType::LlmStreamChunk, None, ruling, Some(evaluation))
+        Ok(calls)
     }
 
     /// The model is asked again. What it said is not repeated to it: it may hold what must not be repeated.
@@ -230,7 +247,6 @@ impl Drive<'_> {
         let clearance = match self.lift(&answer.held) {
             Lifted::Yes(clearance) => clearance,
             Lifted::No(stopped) => return Err(stopped.into()),
-            Lifted::NotYet => return Err(suspend(Next::Answer(answer))),
         };
         let gate = &self.planner.gate;
         let context = &mut self.state.context;
@@ -243,9 +259,9 @@ impl Drive<'_> {
         match self.settle(&stage, None, judged.ruling, evaluation)? {
             Settled::Go(()) => {}
             Settled::Again(message) => return Ok(self.discard(message).await),
-            Settled::Wait(spec) => {
+            Settled::Wait(paused) => {
                 let event = Event::llm_stream_chunk(&self.state.context.run_id, &judged.seen);
-                let held = self.hold(&event, spec, evaluation).await?;
+                let held = self.hold(&event, *paused);
                 return Err(suspend(Next::Answer(HeldAnswer {
                     text: judged.seen,
                     held,
@@ -268,12 +284,10 @@ impl Drive<'_> {
     fn accept(
         &mut self,
         text: String,
-        calls: Vec<ToolCall>,
+        calls: Vec<Call>,
         finish: FinishReason,
     ) -> Result<Next, Halt> {
-        let stage = format!("{} ", EventType::LlmStreamChunk);
-        self.state.retries.retain(|key, _| !key.starts_with(&stage));
-        let calls: Vec<Call> = calls.into_iter().map(Call::new).collect();
+        self.forget_retries(&EventType::LlmStreamChunk, None);
         if let Some(step) = self.state.trajectory.steps.last_mut() {
             step.text.clone_from(&text);
             step.finish = Some(finish);
@@ -283,6 +297,7 @@ impl Drive<'_> {
         }
         if calls.is_empty() {
             self.state.messages.push(Message::assistant(text.clone()));
+            self.state.judged = self.state.messages.len();
             return Err(Outcome::Done { answer: text }.into());
         }
         Ok(Next::Calls { calls })

@@ -82,7 +82,6 @@ impl Drive<'_> {
                 None
             }
             Phase::Held(held) => match self.lift(&held) {
-                Lifted::NotYet => return Ok(None),
                 Lifted::No(stopped) => {
                     self.refuse(calls, place, &held, stopped).await?;
                     return Ok(None);
@@ -101,7 +100,7 @@ impl Drive<'_> {
         let arguments = std::mem::take(&mut call.arguments);
         let context = &mut self.state.context;
         let judged = gate
-            .tool_call(context, &call.tool, arguments, clearance)
+            .tool_call(context, call.judged_tool(), arguments, clearance)
             .await;
         call.arguments = judged.seen;
         let evaluation = judged.evaluation.as_deref();
@@ -113,7 +112,7 @@ impl Drive<'_> {
             Settled::Go(permit) => {
                 let run_id = &self.state.context.run_id;
                 let permitted = permit
-                    .redeem(run_id, &call.tool, call.arguments.clone())
+                    .redeem(run_id, call.judged_tool(), call.arguments.clone())
                     .map_err(|error| {
                         Stopped::by_planner(ErrorCode::SyncError, error.to_string())
                     })?;
@@ -130,9 +129,9 @@ impl Drive<'_> {
                 self.answer(call, place, error_result(&message)).await;
                 Ok(None)
             }
-            Settled::Wait(spec) => {
+            Settled::Wait(paused) => {
                 let event = call.start_event(&self.state.context.run_id);
-                call.phase = Phase::Held(self.hold(&event, spec, evaluation).await?);
+                call.phase = Phase::Held(self.hold(&event, *paused));
                 Ok(None)
             }
         }
@@ -150,11 +149,13 @@ impl Drive<'_> {
             return Err(stopped.into());
         }
         let whole_step = held.scope == PauseScope::Step;
-        let why = format!("not allowed: {}", stopped.reason);
-        for (other, call) in calls.iter_mut().enumerate() {
-            let answered = matches!(call.phase, Phase::Answered { .. });
+        let why = error_result(&format!("not allowed: {}", stopped.reason));
+        for other in 0..calls.len() {
+            let phase = calls.get(other).map(|call| &call.phase);
+            let answered = matches!(phase, Some(Phase::Answered { .. }));
             if !answered && (whole_step || other == place) {
-                self.answer(call, other, error_result(&why)).await;
+                // A person may write anything in a note.
+                self.judge_result(calls, other, why.clone(), None).await?;
             }
         }
         Ok(())
@@ -168,7 +169,7 @@ impl Drive<'_> {
             let (Some(tool), Some(asked)) = (planner.tools.get(call.tool()), calls.get(place))
             else {
                 let names = planner.tools.names().join(", ");
-                let why = format!("there is no tool `{}`; there are: {names}", call.tool());
+                let why = format!("there is no such tool; there are: {names}");
                 running.push(async move { (place, error_result(&why)) }.boxed());
                 continue;
             };
@@ -211,18 +212,20 @@ impl Drive<'_> {
             .await;
         let evaluation = judged.evaluation.as_deref();
         let seen = match &mut call.unreadable {
-            Some(unreadable) => self.read_unreadable(unreadable, place, &judged.seen),
-            None => judged.seen,
+            Some(unreadable) if call.phase == Phase::Asked => {
+                self.read_unreadable(unreadable, place, &judged.seen)
+            }
+            _ => judged.seen,
         };
         let stage = EventType::ToolCallResult;
         self.note(stage.clone(), Some(&call.tool), evaluation).await;
         match self.settle(&stage, Some(&call.tool), judged.ruling, evaluation)? {
             Settled::Go(()) => self.answer(call, place, seen).await,
             Settled::Again(message) => self.answer(call, place, error_result(&message)).await,
-            Settled::Wait(spec) => {
+            Settled::Wait(paused) => {
                 let run_id = &self.state.context.run_id;
                 let event = result_event(run_id, &call.tool, seen.clone());
-                let held = self.hold(&event, spec, evaluation).await?;
+                let held = self.hold(&event, *paused);
                 call.phase = Phase::ResultHeld { held, result: seen };
             }
         }
@@ -236,12 +239,11 @@ impl Drive<'_> {
         place: usize,
         seen: &Value,
     ) -> Value {
-        if let Some(text) = seen["arguments"].as_str() {
-            text.clone_into(&mut unreadable.text);
-            let text = Value::from(text);
-            self.record(place, |record| record.arguments = text);
-        }
-        error_result(&unreadable.why)
+        let text = seen["arguments"].as_str().unwrap_or("(unreadable)");
+        text.clone_into(&mut unreadable.text);
+        let text = Value::from(text);
+        self.record(place, |record| record.arguments = text);
+        error_result(seen["error"].as_str().unwrap_or("(unreadable)"))
     }
 
     /// A result that waited for a person.
@@ -253,18 +255,14 @@ impl Drive<'_> {
         result: Value,
     ) -> Result<(), Halt> {
         match self.lift(&held) {
-            Lifted::NotYet => Ok(()),
             Lifted::Yes(clearance) => {
                 self.judge_result(calls, place, result, Some(clearance))
                     .await
             }
             Lifted::No(stopped) if held.scope == PauseScope::Run => Err(stopped.into()),
             Lifted::No(stopped) => {
-                let why = format!("the result is withheld: {}", stopped.reason);
-                if let Some(call) = calls.get_mut(place) {
-                    self.answer(call, place, error_result(&why)).await;
-                }
-                Ok(())
+                let why = error_result(&format!("the result is withheld: {}", stopped.reason));
+                self.judge_result(calls, place, why, None).await
             }
         }
     }
@@ -284,7 +282,8 @@ impl Drive<'_> {
     /// The step's messages: what the model called, as it may be seen, and what came of it.
     fn tell_model(&mut self, calls: Vec<Call>) {
         let step = self.state.trajectory.steps.last();
-        self.state.messages.push(Message::Assistant {
+        let messages = &mut self.state.messages;
+        messages.push(Message::Assistant {
             content: step.map(|step| step.text.clone()).unwrap_or_default(),
             tool_calls: calls.iter().map(Call::as_said).collect(),
         });
@@ -296,11 +295,12 @@ impl Drive<'_> {
                 Phase::Answered { result } => result.to_string(),
                 _ => error_result("it did not run").to_string(),
             };
-            self.state.messages.push(Message::Tool {
+            messages.push(Message::Tool {
                 tool_call_id: call.id,
                 content,
             });
         }
+        self.state.judged = messages.len();
     }
 
     fn record(&mut self, place: usize, change: impl FnOnce(&mut CallRecord)) {

@@ -7,12 +7,13 @@ mod pause;
 use std::collections::HashMap;
 
 use portcullis_core::{ErrorCode, Evaluation, EventType, RetrySpec, RuleId, StopSpec};
-use portcullis_runtime::{Cleared, Ruling, prompt_event};
+use portcullis_runtime::approval::Approval;
+use portcullis_runtime::{Cleared, Paused, Ruling, prompt_event};
 
 use crate::chat::Message;
 use crate::events::{Events, RunEvent};
 use crate::planner::{Finished, Outcome, Planner, Stopped};
-use crate::state::{Held, Next, State, Suspended};
+use crate::state::{Held, Next, Retries, State, Suspended};
 use crate::trajectory::{Budget, End, Guarded};
 
 use pause::Lifted;
@@ -27,6 +28,8 @@ pub(crate) struct Drive<'p> {
     events: Events,
     /// What came of the approvals that the run waited for, by their ids.
     cleared: HashMap<String, Cleared>,
+    /// What people are asked when the run is suspended.
+    asking: Vec<Approval>,
 }
 
 /// Why the loop ends.
@@ -57,6 +60,7 @@ impl<'p> Drive<'p> {
             state,
             events,
             cleared: HashMap::new(),
+            asking: Vec::new(),
         }
     }
 
@@ -77,12 +81,16 @@ impl<'p> Drive<'p> {
     }
 
     /// What is left of the run.
-    pub(crate) fn finish(mut self, halt: Halt) -> Finished {
+    pub(crate) async fn finish(mut self, halt: Halt) -> Finished {
         let outcome = match halt {
             Halt::Over(outcome) => outcome,
             Halt::Suspend(next) => {
                 self.state.next = *next;
-                return self.suspended();
+                self.state.trajectory.end = Some(self.waiting());
+                match self.ask_people().await {
+                    Ok(()) => return self.suspended(),
+                    Err(stopped) => Outcome::Stopped(stopped),
+                }
             }
         };
         self.state.trajectory.end = Some(match &outcome {
@@ -103,13 +111,17 @@ impl<'p> Drive<'p> {
         }
     }
 
-    /// Suspended, with what it waits for.
-    pub(crate) fn suspended(mut self) -> Finished {
+    /// That it waits, and for what.
+    fn waiting(&self) -> End {
         let held = self.state.holds();
         let approvals = held.into_iter().map(|(held, _)| held.approval.clone());
-        self.state.trajectory.end = Some(End::Suspended {
+        End::Suspended {
             approvals: approvals.collect(),
-        });
+        }
+    }
+
+    /// Suspended, as it stands.
+    fn suspended(self) -> Finished {
         let trajectory = self.state.trajectory.clone();
         Finished {
             outcome: Outcome::Suspended(Box::new(Suspended::new(self.state))),
@@ -137,7 +149,6 @@ impl<'p> Drive<'p> {
             Some(held) => match self.lift(&held) {
                 Lifted::Yes(clearance) => Some(clearance),
                 Lifted::No(stopped) => return Err(stopped.into()),
-                Lifted::NotYet => return Err(suspend(Next::Ask { held: Some(held) })),
             },
         };
         let gate = &self.planner.gate;
@@ -149,9 +160,9 @@ impl<'p> Drive<'p> {
             let context = &mut self.state.context;
             let judged = gate.prompt(context, text, clearance.take()).await;
             if let (Some(place), Some(seen)) = (place, &judged.seen)
-                && let Some(Message::User { content }) = self.state.messages.get_mut(place)
+                && let Some(message) = self.state.messages.get_mut(place)
             {
-                content.clone_from(seen);
+                message.content_mut().clone_from(seen);
             }
             let evaluation = judged.evaluation.as_deref();
             self.record_input(place);
@@ -159,9 +170,9 @@ impl<'p> Drive<'p> {
             match self.settle(&EventType::LlmBefore, None, judged.ruling, evaluation)? {
                 Settled::Go(()) => {}
                 Settled::Again(message) => self.state.messages.push(Message::system(message)),
-                Settled::Wait(spec) => {
+                Settled::Wait(paused) => {
                     let event = prompt_event(&self.state.context.run_id, judged.seen);
-                    let held = Some(self.hold(&event, spec, evaluation).await?);
+                    let held = Some(self.hold(&event, *paused));
                     return Err(suspend(Next::Ask { held }));
                 }
             }
@@ -235,40 +246,67 @@ impl<'p> Drive<'p> {
         ruling: Ruling<P>,
         evaluation: Option<&Evaluation>,
     ) -> Result<Settled<P>, Halt> {
-        let place = format!("{stage} {} ", tool.unwrap_or_default());
         match ruling {
             Ruling::Go(permit) => {
-                self.state.retries.retain(|key, _| !key.starts_with(&place));
+                self.forget_retries(stage, tool);
                 Ok(Settled::Go(permit))
             }
-            Ruling::Pause(spec) => Ok(Settled::Wait(spec)),
+            Ruling::Pause(paused) => Ok(Settled::Wait(paused)),
             Ruling::Stop(spec) => Err(stopped(spec, evaluation).into()),
             Ruling::Retry(spec) => {
-                let rule = evaluation.map(|evaluation| &evaluation.decision.rule_id);
-                let message = self.retry(place, rule, spec)?;
+                let rule = evaluation.map(|evaluation| evaluation.decision.rule_id.clone());
+                let message = self.retry(stage, tool, rule.unwrap_or(RuleId::DEFAULT), spec)?;
                 Ok(Settled::Again(message))
             }
         }
     }
 
+    /// The model has got it right, unless it got it wrong beside that in the same step.
+    fn forget_retries(&mut self, stage: &EventType, tool: Option<&str>) {
+        let step = self.state.trajectory.steps.len();
+        self.state.retries.retain(|known| {
+            known.step == step || known.stage != *stage || known.tool.as_deref() != tool
+        });
+    }
+
     /// The message to try again with, if the rule may ask once more.
     fn retry(
         &mut self,
-        mut place: String,
-        rule: Option<&RuleId>,
+        stage: &EventType,
+        tool: Option<&str>,
+        rule: RuleId,
         spec: RetrySpec,
     ) -> Result<String, Halt> {
-        let rule_id = rule.map_or("", RuleId::as_str);
-        place.push_str(rule_id);
-        let tries = self.state.retries.entry(place).or_default();
-        *tries += 1;
-        if *tries > spec.max_attempts {
+        let step = self.state.trajectory.steps.len();
+        let retries = &mut self.state.retries;
+        let place = retries.iter().position(|known| {
+            known.stage == *stage && known.tool.as_deref() == tool && known.rule == rule
+        });
+        let tries = match place.and_then(|place| retries.get_mut(place)) {
+            Some(known) if known.step == step => known.tries,
+            Some(known) => {
+                known.step = step;
+                known.tries += 1;
+                known.tries
+            }
+            None => {
+                retries.push(Retries {
+                    stage: stage.clone(),
+                    tool: tool.map(str::to_owned),
+                    rule: rule.clone(),
+                    tries: 1,
+                    step,
+                });
+                1
+            }
+        };
+        if tries > spec.max_attempts {
             let reason = format!(
-                "rule '{rule_id}' asked for another try {} times, which is as often as it may",
+                "rule '{rule}' asked for another try {} times, which is as often as it may",
                 spec.max_attempts
             );
             let mut stopped = Stopped::by_planner(ErrorCode::RetriesExhausted, reason);
-            stopped.rule_id = rule.cloned();
+            stopped.rule_id = Some(rule);
             return Err(stopped.into());
         }
         if spec.corrective_message.is_empty() {
@@ -285,7 +323,7 @@ enum Settled<P> {
     /// Asks the model again, with this.
     Again(String),
     /// Waits for a person.
-    Wait(portcullis_core::PauseSpec),
+    Wait(Box<Paused>),
 }
 
 fn suspend(next: Next) -> Halt {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
-use portcullis_core::{ErrorCode, Evaluation, Event, PauseScope, PauseSpec};
-use portcullis_runtime::approval::{Approval, ApprovalError, Approvals, Status};
-use portcullis_runtime::{Clearance, Cleared, clear};
-use serde_json::{Value, json};
+use portcullis_core::evidence::Digest;
+use portcullis_core::{ErrorCode, Event};
+use portcullis_runtime::approval::{ApprovalError, Approvals, Binding};
+use portcullis_runtime::{Clearance, Cleared, Paused, clear};
 
-use super::{Drive, Halt};
+use super::Drive;
 use crate::events::RunEvent;
 use crate::planner::{ResumeError, Stopped};
 use crate::state::Held;
@@ -19,94 +18,90 @@ pub(super) enum Lifted {
     Yes(Clearance),
     /// Somebody said no, or nobody anything in time.
     No(Stopped),
-    /// Nobody has decided.
-    NotYet,
 }
 
 impl Drive<'_> {
-    /// Asks for an approval. If that cannot be done the run ends: without one the step must not happen.
-    pub(super) async fn hold(
-        &mut self,
-        event: &Event,
-        spec: PauseSpec,
-        evaluation: Option<&Evaluation>,
-    ) -> Result<Held, Halt> {
-        let Some(evaluation) = evaluation else {
-            return Err(failed("a step was paused by nobody").into());
-        };
-        let decision = &evaluation.decision;
-        let trajectory = &self.state.trajectory;
-        let mut bound = self.planner.gate.binding(event, &trajectory.agent);
-        bound.policy.clone_from(&evaluation.policy.digest);
-        let created = (self.planner.clock)();
-        let approval = Approval {
-            id: decision.decision_id.to_string(),
-            bound,
-            subject: subject(event),
-            rule_id: decision.rule_id.clone(),
-            reason: decision.reason.to_string(),
-            prompt: spec.prompt,
-            scope: spec.scope,
-            approver_roles: spec.approver_roles,
-            created,
-            expires: spec.timeout_s.map(|seconds| after(created, seconds)),
-            status: Status::Pending,
-            decided: None,
-            taken: None,
-        };
+    /// Holds a step up. A person is asked when the run is suspended, and what they answer is bound to all of it.
+    pub(super) fn hold(&mut self, event: &Event, paused: Paused) -> Held {
+        let (scope, rules) = (paused.scope(), paused.rules().to_vec());
+        let agent = &self.state.trajectory.agent;
+        let approval = paused.approval(event, agent, (self.planner.clock)());
         let held = Held {
             approval: approval.id.clone(),
-            scope: approval.scope,
+            scope,
+            rules,
         };
-        let prompt = approval.prompt.clone();
-        let kept = self
-            .apart(move |approvals| approvals.create(approval))
-            .await;
-        kept.map_err(|error| failed(error.to_string()))?;
-        let id = &held.approval;
-        self.events
-            .send(|| RunEvent::Waiting {
-                approval: id.clone(),
-                prompt,
-            })
-            .await;
-        Ok(held)
+        self.asking.push(approval);
+        held
     }
 
-    /// Uses up the answers to the approvals that the run waits for. False if there is nothing to go on with.
+    /// Asks for the approvals that the run waits for. If that cannot be done the run ends: without them nothing of what
+    /// waits may happen.
+    pub(super) async fn ask_people(&mut self) -> Result<(), Stopped> {
+        let mut asking = std::mem::take(&mut self.asking);
+        let state = self.state.digest();
+        for approval in &mut asking {
+            approval.bound.run_state = Some(state);
+        }
+        let waiting: Vec<RunEvent> = asking
+            .iter()
+            .map(|approval| RunEvent::Waiting {
+                approval: approval.id.clone(),
+                prompt: approval.prompt.clone(),
+            })
+            .collect();
+        let kept = self
+            .apart(move |approvals| {
+                asking
+                    .into_iter()
+                    .try_for_each(|approval| approvals.create(approval))
+            })
+            .await;
+        kept.map_err(|error| Stopped::by_planner(ErrorCode::ApprovalFailed, error.to_string()))?;
+        for waiting in waiting {
+            self.events.send(|| waiting).await;
+        }
+        Ok(())
+    }
+
+    /// Uses up the answers to the approvals that the run waits for. False if somebody has yet to decide: an answer is good
+    /// for once, and must not be spent on waiting.
     ///
-    /// What holds up a whole step is used up only when everything is decided that holds it up: an answer is good for
-    /// once, and must not be spent on waiting.
-    pub(crate) async fn clear(&mut self) -> Result<bool, ResumeError> {
-        let agent = self.state.trajectory.agent.clone();
-        let gate = &self.planner.gate;
-        let waiting: Vec<_> = self
+    /// The digest is of the state as it was suspended.
+    pub(crate) async fn clear(&mut self, state: Digest) -> Result<bool, ResumeError> {
+        let agent = &self.state.trajectory.agent;
+        let policy = self.planner.gate.policy();
+        let waiting: Vec<(String, Binding)> = self
             .state
             .holds()
             .into_iter()
-            .map(|(held, event)| (held.clone(), gate.binding(&event, &agent)))
+            .map(|(held, event)| {
+                let bound = Binding::of(&event, agent, held.rules.clone(), &policy);
+                let bound = Binding {
+                    run_state: Some(state),
+                    ..bound
+                };
+                (held.approval.clone(), bound)
+            })
             .collect();
         let now = (self.planner.clock)();
         let cleared = self
             .apart(move |approvals| {
-                let mut decided = Vec::new();
-                for (held, bound) in waiting {
-                    let id = &held.approval;
+                for (id, bound) in &waiting {
                     let known = approvals.get(id, now)?;
                     let known = known.ok_or_else(|| ApprovalError::NotFound(id.clone()))?;
                     // Whatever is wrong with one is found before any is used up.
-                    match known.take(&bound, now) {
-                        Ok(_) => decided.push((held, bound)),
-                        Err(ApprovalError::Pending(_)) if held.scope == PauseScope::ToolCall => {}
+                    match known.take(bound, now) {
+                        Ok(_) => {}
                         Err(ApprovalError::Pending(_)) => return Ok(Vec::new()),
                         Err(error) => return Err(error),
                     }
                 }
-                decided
+                waiting
                     .into_iter()
-                    .map(|(held, bound)| {
-                        let cleared = clear(approvals, &held.approval, bound, now)?;
-                        Ok((held.approval, cleared))
+                    .map(|(id, bound)| {
+                        let cleared = clear(approvals, &id, bound, now)?;
+                        Ok((id, cleared))
                     })
                     .collect()
             })
@@ -117,7 +112,6 @@ impl Drive<'_> {
 
     pub(super) fn lift(&mut self, held: &Held) -> Lifted {
         let (code, text) = match self.cleared.remove(&held.approval) {
-            None => return Lifted::NotYet,
             Some(Cleared::Yes(clearance)) => return Lifted::Yes(clearance),
             Some(Cleared::Expired) => (
                 ErrorCode::ApprovalExpired,
@@ -125,9 +119,13 @@ impl Drive<'_> {
             ),
             Some(Cleared::Denied(decided)) => {
                 let note = decided.note.map(|note| format!(": {note}"));
-                let text = format!("{} said no{}", decided.by, note.unwrap_or_default());
+                let text = format!("a person said no{}", note.unwrap_or_default());
                 (ErrorCode::ApprovalDenied, text)
             }
+            None => (
+                ErrorCode::ApprovalFailed,
+                "it was not cleared for this run".to_owned(),
+            ),
         };
         Lifted::No(Stopped::by_planner(code, text))
     }
@@ -142,28 +140,4 @@ impl Drive<'_> {
             .await
             .unwrap_or_else(|error| Err(ApprovalError::Backend(error.to_string())))
     }
-}
-
-fn failed(reason: impl Into<String>) -> Stopped {
-    Stopped::by_planner(ErrorCode::ApprovalFailed, reason)
-}
-
-/// What the person who decides is shown.
-fn subject(event: &Event) -> Value {
-    match (&event.tool_args, &event.text_content) {
-        (Some(arguments), _) => Value::Object(arguments.clone()),
-        (None, Some(text)) => json!(text),
-        (None, None) => event.payload.get("result").cloned().unwrap_or_default(),
-    }
-}
-
-/// A pause of no time at all has run out when it begins; one past the end of time lasts until then.
-fn after(created: Timestamp, seconds: f64) -> Timestamp {
-    if seconds.is_nan() || seconds <= 0.0 {
-        return created;
-    }
-    SignedDuration::try_from_secs_f64(seconds)
-        .ok()
-        .and_then(|span| created.checked_add(span).ok())
-        .unwrap_or(Timestamp::MAX)
 }

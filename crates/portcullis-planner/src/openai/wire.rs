@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::sse::SseReader;
 use crate::chat::{
     ChatRequest, Delta, FinishReason, Message, ModelError, ToolCallDelta, Turn, TurnBuilder, Usage,
+    is_word,
 };
 
 /// The body of a request. What the embedder adds may not replace what the planner says.
@@ -124,12 +125,17 @@ struct WireUsage {
 
 /// What an answer, or an event of a streamed one, says.
 fn deltas(json: &[u8], mut each: impl FnMut(Delta)) -> Result<(), ModelError> {
-    let answer: Answer = serde_json::from_slice(json)
-        .map_err(|error| ModelError::Malformed(format!("it is no chat completion: {error}")))?;
+    // Neither error repeats the answer: nobody has judged it, and a server may say the key that it does not like.
+    let answer: Answer = serde_json::from_slice(json).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let why = format!("it is no chat completion: look at line {line}, column {column}");
+        ModelError::Malformed(why)
+    })?;
     if let Some(error) = answer.error.filter(|error| !error.is_null()) {
-        let message = error.get("message").and_then(Value::as_str);
-        let message = message.map_or_else(|| error.to_string(), str::to_owned);
-        return Err(ModelError::Malformed(format!("it is an error: {message}")));
+        let kinds = [&error["code"], &error["type"]].into_iter();
+        let kind = kinds.filter_map(Value::as_str).find(|kind| is_word(kind));
+        let kind = kind.unwrap_or("of a kind it does not name");
+        return Err(ModelError::Malformed(format!("it is an error, {kind}")));
     }
     for choice in answer
         .choices

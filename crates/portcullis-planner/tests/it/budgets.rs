@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use portcullis_planner::{Budget, Budgets, End, Events, ModelError, Outcome, Task};
+use portcullis_runtime::Unguarded;
 
 use crate::endpoint::Reply;
 use crate::fixtures::{note, planner, run, start};
 
 async fn with_budgets(budgets: Budgets) -> (Outcome, usize) {
     let endpoint = start([(); 8].map(|()| Reply::call([note("again")]))).await;
-    let (builder, ran) = planner(&endpoint);
+    let (builder, ran) = planner(&endpoint, Unguarded);
     let planner = builder.budgets(budgets).build().unwrap();
     let (finished, _) = run(&planner, "Go on.").await;
     (finished.outcome, ran.count())
@@ -42,7 +43,11 @@ async fn time_runs_out() {
         wall_clock: Duration::from_millis(50),
         ..Budgets::default()
     };
-    let planner = planner(&endpoint).0.budgets(budgets).build().unwrap();
+    let planner = planner(&endpoint, Unguarded)
+        .0
+        .budgets(budgets)
+        .build()
+        .unwrap();
     let (finished, _) = run(&planner, "Hello?").await;
     assert_eq!(finished.outcome, Outcome::OutOfBudget(Budget::WallClock));
     let budget = Budget::WallClock;
@@ -52,7 +57,7 @@ async fn time_runs_out() {
 #[tokio::test]
 async fn a_caller_may_have_enough() {
     let endpoint = start([Reply::Silence]).await;
-    let planner = planner(&endpoint).0.build().unwrap();
+    let planner = planner(&endpoint, Unguarded).0.build().unwrap();
     let task = Task::new("run-1", "Hello?");
     let enough = tokio::time::sleep(Duration::from_millis(50));
     let finished = planner.run(task, Events::ignored(), enough).await;
@@ -68,7 +73,10 @@ async fn an_answer_without_end_is_too_large() {
             answer_bytes: 50,
             ..Budgets::default()
         };
-        let builder = planner(&endpoint).0.budgets(budgets).streaming(streaming);
+        let builder = planner(&endpoint, Unguarded)
+            .0
+            .budgets(budgets)
+            .streaming(streaming);
         let (finished, _) = run(&builder.build().unwrap(), "Go on.").await;
         let error = ModelError::TooLarge { limit: 50 };
         assert_eq!(finished.outcome, Outcome::Failed(error));

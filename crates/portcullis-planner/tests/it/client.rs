@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use portcullis_planner::{ModelError, OpenAiChat, OpenAiSettings, Outcome, Planner};
+use portcullis_runtime::Unguarded;
 
 use crate::endpoint::{Endpoint, Reply};
 use crate::fixtures::{planner, run, start};
 
 async fn outcome<const N: usize>(replies: [Reply; N]) -> (Outcome, usize) {
     let endpoint = start(replies).await;
-    let planner = planner(&endpoint).0.build().unwrap();
+    let planner = planner(&endpoint, Unguarded).0.build().unwrap();
     let (finished, _) = run(&planner, "Hello?").await;
     (finished.outcome, endpoint.requests().len())
 }
@@ -75,7 +76,7 @@ async fn a_server_that_is_not_there_is_said_to_be_out_of_reach() {
     let mut settings = OpenAiSettings::new(url, "none");
     settings.backoff = Duration::from_millis(1);
     let model = OpenAiChat::new(settings).unwrap();
-    let planner = Planner::builder(std::sync::Arc::new(model))
+    let planner = Planner::builder(std::sync::Arc::new(model), Unguarded)
         .build()
         .unwrap();
     let (finished, _) = run(&planner, "Hello?").await;

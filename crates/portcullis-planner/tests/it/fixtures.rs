@@ -16,7 +16,7 @@ use portcullis_planner::{
     Events, Finished, OpenAiChat, OpenAiSettings, Planner, PlannerBuilder, RunEvent, Task,
     ToolError, TypedTool,
 };
-use portcullis_runtime::Gateway;
+use portcullis_runtime::{Gate, Gateway};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -139,10 +139,10 @@ pub(crate) fn model(endpoint: &Endpoint) -> Arc<OpenAiChat> {
 }
 
 /// A planner with the tools `note` (repeats its text) and `lookup` (gives JSON), and what `note` was called with.
-pub(crate) fn planner(endpoint: &Endpoint) -> (PlannerBuilder, Ran) {
+pub(crate) fn planner(endpoint: &Endpoint, gate: impl Into<Gate>) -> (PlannerBuilder, Ran) {
     let ran = Ran::default();
     let noted = ran.clone();
-    let builder = Planner::builder(model(endpoint))
+    let builder = Planner::builder(model(endpoint), gate)
         .tool(TypedTool::new(
             "note",
             "Takes a note.",

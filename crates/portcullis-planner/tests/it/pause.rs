@@ -40,11 +40,10 @@ impl World {
 
     /// A process: its planner, with a gateway that knows nothing of other processes.
     fn process(&mut self, gateway: Gateway) -> Planner {
-        let (builder, ran) = planner(&self.endpoint);
+        let (builder, ran) = planner(&self.endpoint, gateway);
         self.ran = ran;
         let now = Arc::clone(&self.now);
         builder
-            .gate(gateway)
             .approvals(Arc::clone(&self.approvals) as Arc<dyn Approvals>)
             .clock(move || Timestamp::from_second(now.load(Ordering::SeqCst)).unwrap())
             .build()
@@ -392,18 +391,35 @@ async fn whatever_changes_voids_the_approval() {
     assert_eq!(resume(&other, &state).await, Err(void.into()));
 
     let same = world.process(asking(PauseScope::ToolCall));
-    for (from, to) in [
-        ("ask me", "ask not"),
-        ("tester", "guest"),
-        ("run-1", "run-2"),
+    for (from, to, what) in [
+        ("ask me", "ask not", "arguments"),
+        ("tester", "guest", "agent"),
+        ("run-1", "run-2", "run"),
+        ("Note both.", "Note neither.", "run's state"),
+        ("\"judged\":1", "\"judged\":9", "run's state"),
+        (
+            "\"retries\":[]",
+            "\"retries\":[{\"stage\":\"llm_before\",\"tool\":null,\"rule\":\"r\",\"tries\":0,\"step\":0}]",
+            "run's state",
+        ),
+        (
+            "\"tenant_id\":null",
+            "\"tenant_id\":\"other\"",
+            "run's state",
+        ),
+        (
+            "\"scope\":\"tool_call\"",
+            "\"scope\":\"run\"",
+            "run's state",
+        ),
     ] {
         let changed = state.replace(from, to);
-        assert_ne!(changed, state);
-        assert_eq!(
-            resume(&same, &changed).await,
-            Err(ResumeError::Damaged),
-            "{to}"
-        );
+        assert_ne!(changed, state, "{from}");
+        let void = ApprovalError::Void {
+            id: approvals(&state)[0].clone(),
+            what,
+        };
+        assert_eq!(resume(&same, &changed).await, Err(void.into()), "{to}");
     }
     let newer = state.replacen("\"version\":1", "\"version\":2", 1);
     let version = ResumeError::Version { found: 2, known: 1 };

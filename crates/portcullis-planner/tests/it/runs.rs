@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use portcullis_planner::{
-    Budgets, End, Message, Outcome, Planner, RunEvent, Task, ToolError, TypedTool,
+    Budgets, End, Outcome, Planner, RunEvent, Said, Task, ToolError, TypedTool,
 };
+use portcullis_runtime::Unguarded;
 use serde_json::json;
 
 use crate::endpoint::Reply;
@@ -20,7 +21,7 @@ async fn a_run_calls_tools_and_answers() {
             Reply::say(["Noted ", "bread."]),
         ])
         .await;
-        let (builder, ran) = planner(&endpoint);
+        let (builder, ran) = planner(&endpoint, Unguarded);
         let planner = builder.streaming(streaming).build().unwrap();
         let (finished, events) = run(&planner, "Remember bread.").await;
         let answer = "Noted bread.".to_owned();
@@ -63,7 +64,7 @@ async fn a_run_calls_tools_and_answers() {
 #[tokio::test]
 async fn the_model_is_offered_the_tools_with_schemas_of_their_types() {
     let endpoint = start([Reply::say(["Hello."])]).await;
-    let planner = planner(&endpoint).0.build().unwrap();
+    let planner = planner(&endpoint, Unguarded).0.build().unwrap();
     run(&planner, "Hello?").await;
     let tools = endpoint.requests()[0]["tools"].clone();
     assert_eq!(
@@ -98,7 +99,7 @@ async fn what_a_tool_cannot_do_goes_back_to_the_model() {
         Reply::say(["I give up."]),
     ])
     .await;
-    let (builder, ran) = planner(&endpoint);
+    let (builder, ran) = planner(&endpoint, Unguarded);
     let planner = builder
         .tool(TypedTool::new("panics", "", |_: Note| async {
             panic!("on purpose");
@@ -148,7 +149,7 @@ async fn calls_run_side_by_side_within_bounds_and_are_answered_in_order() {
     let endpoint = start(replies).await;
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, peak) = (Arc::clone(&now), Arc::clone(&most));
-    let planner = Planner::builder(model(&endpoint))
+    let planner = Planner::builder(model(&endpoint), Unguarded)
         .tool(TypedTool::new("wait", "", move |note: Note| {
             let (now, most) = (Arc::clone(&counted), Arc::clone(&peak));
             async move {
@@ -185,10 +186,13 @@ async fn calls_run_side_by_side_within_bounds_and_are_answered_in_order() {
 #[tokio::test]
 async fn what_was_said_before_comes_between_the_operator_and_the_task() {
     let endpoint = start([Reply::say(["Blue."])]).await;
-    let planner = planner(&endpoint).0.build().unwrap();
+    let planner = planner(&endpoint, Unguarded).0.build().unwrap();
     let task = Task::new("run-1", "Which colour?")
         .system("Be brief.")
-        .history([Message::user("I like blue."), Message::assistant("Good.")]);
+        .history([
+            Said::User("I like blue.".into()),
+            Said::Model("Good.".into()),
+        ]);
     let events = portcullis_planner::Events::ignored();
     let finished = planner.run(task, events, std::future::pending()).await;
     assert_eq!(finished.trajectory.end, Some(End::Done));
@@ -202,7 +206,7 @@ async fn what_was_said_before_comes_between_the_operator_and_the_task() {
 #[tokio::test]
 async fn a_caller_who_has_left_holds_nothing_up() {
     let endpoint = start([Reply::say(["One ", "two ", "three."])]).await;
-    let planner = planner(&endpoint).0.build().unwrap();
+    let planner = planner(&endpoint, Unguarded).0.build().unwrap();
     let (events, heard) = portcullis_planner::Events::channel(1);
     drop(heard);
     let task = Task::new("run-1", "Count.");
@@ -213,7 +217,7 @@ async fn a_caller_who_has_left_holds_nothing_up() {
 #[tokio::test]
 async fn two_tools_of_one_name_are_refused() {
     let endpoint = start([]).await;
-    let (builder, _) = planner(&endpoint);
+    let (builder, _) = planner(&endpoint, Unguarded);
     let again = TypedTool::new("note", "", |note: Note| async move {
         Ok::<_, ToolError>(note.text)
     });

@@ -28,7 +28,7 @@ async fn each_stage_emits_its_event_with_what_it_is_about() {
             ));
             None
         });
-        let builder = planner(&endpoint).0.gate(gateway).streaming(streaming);
+        let builder = planner(&endpoint, gateway).0.streaming(streaming);
         let (finished, _) = run(&builder.build().unwrap(), "Note a and b.").await;
         assert!(matches!(finished.outcome, Outcome::Done { .. }));
         let mut wanted = vec![

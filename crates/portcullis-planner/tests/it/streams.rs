@@ -15,7 +15,7 @@ async fn a_secret_in_two_chunks_never_reaches_the_caller_wherever_it_is_cut() {
     for cut in 1..text.len() {
         let (left, right) = text.split_at(cut);
         let endpoint = start([Reply::say([left, right])]).await;
-        let planner = planner(&endpoint).0.gate(redacting()).build().unwrap();
+        let planner = planner(&endpoint, redacting()).0.build().unwrap();
         let (finished, events) = run(&planner, "Which key?").await;
         assert_eq!(shown(&events), wanted, "cut at {cut}");
         let all = format!("{finished:?}{events:?}");
@@ -34,7 +34,7 @@ async fn bytes_cut_anywhere_give_the_same_run() {
     let mut wanted = None;
     for cut in [None, Some(1), Some(2), Some(3), Some(7), Some(64)] {
         let endpoint = Endpoint::start_cut(replies(), cut).await.unwrap();
-        let planner = planner(&endpoint).0.gate(redacting()).build().unwrap();
+        let planner = planner(&endpoint, redacting()).0.build().unwrap();
         let (finished, events) = run(&planner, "Grüße?").await;
         assert!(matches!(finished.outcome, Outcome::Done { .. }), "{cut:?}");
         let found = (finished, events);

@@ -33,7 +33,7 @@ async fn trajectory(planner: &Planner) -> String {
 #[tokio::test]
 async fn the_trajectory_is_the_same_byte_for_byte() {
     let bare = start(replies()).await;
-    let wanted = trajectory(&planner(&bare).0.build().unwrap()).await;
+    let wanted = trajectory(&planner(&bare, Unguarded).0.build().unwrap()).await;
     assert!(wanted.contains(SECRET) && !wanted.contains("guard"));
 
     let no_rules = PolicyBuilder::new("none", "1").compile().unwrap();
@@ -45,7 +45,7 @@ async fn the_trajectory_is_the_same_byte_for_byte() {
     ];
     for gate in gates {
         let endpoint = start(replies()).await;
-        let planner = planner(&endpoint).0.gate(gate).build().unwrap();
+        let planner = planner(&endpoint, gate).0.build().unwrap();
         assert_eq!(trajectory(&planner).await, wanted);
         assert_eq!(endpoint.requests(), bare.requests());
     }
@@ -57,7 +57,7 @@ async fn the_model_is_asked_what_a_plain_loop_asks_it() {
     let plain = start(replies()).await;
     plain_loop(&plain).await;
     let ours = start(replies()).await;
-    run(&planner(&ours).0.build().unwrap(), TASK).await;
+    run(&planner(&ours, Unguarded).0.build().unwrap(), TASK).await;
     assert_eq!(ours.requests(), plain.requests());
 }
 

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use portcullis_core::approval::{Answer, Approval, ApprovalError, Approvals, Status, conformance};
+use portcullis_core::approval::{
+    Answer, Approval, ApprovalError, Approvals, Binding, Status, conformance,
+};
 use portcullis_core::{
     Action, Context, Decision, ErrorCode, Event, EventType, PauseSpec, RedactionSpec, RuleId,
 };
@@ -169,7 +171,8 @@ async fn a_clearance_lifts_the_pause_of_its_call_and_of_no_other() {
     let event = |text: &str| Event::tool_call_start("run-1", "t", args(json!({"text": text})));
     let clearance = |id: &str| {
         let approvals = MemoryApprovals::default();
-        let bound = gate.binding(&event("yes"), "agent");
+        let rules = vec![RuleId::from("gate-test")];
+        let bound = Binding::of(&event("yes"), "agent", rules, &gate.policy());
         let mut approval = conformance::example(id, at);
         approval.bound = bound.clone();
         approvals.create(approval).unwrap();
@@ -220,7 +223,8 @@ async fn a_stop_outranks_a_clearance() {
     let at = Timestamp::from_second(1_800_000_000).unwrap();
     let approvals = MemoryApprovals::default();
     let mut approval = conformance::example("a", at);
-    approval.bound = gate.binding(&event, "agent");
+    let rules = vec![RuleId::from("gate-test")];
+    approval.bound = Binding::of(&event, "agent", rules, &gate.policy());
     approval.approver_roles.clear();
     let bound = approval.bound.clone();
     approvals.create(approval).unwrap();

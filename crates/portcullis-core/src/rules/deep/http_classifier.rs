@@ -50,7 +50,7 @@ documented! {
     /// - `action`: `stop` (default), `pause`, `retry`, `redact` (the spans) or `allow` (with `effects`: the
     ///   step happens, and is flagged).
     /// - `severity`, `effects`, `reason`, `user_message`, `corrective_message`, `max_attempts`, `prompt`,
-    ///   `approver_roles`, `scope`, `timeout_s`, `remediation`: as for `expression`.
+    ///   `approver_roles`, `scope`, `timeout_s`, `on_timeout`, `remediation`: as for `expression`.
     ///
     /// In `url`, `headers`, `ca` and `proxy`, `${NAME}` stands for a variable of the process that runs the
     /// rule. Its value is neither in the pack nor in the policy's digest, and is not printed.

@@ -2,7 +2,7 @@
 
 use portcullis_core::{
     Action, Decision, Effect, ErrorCode, PauseScope, PauseSpec, RedactionSpec, RetrySpec, RuleId,
-    Severity, StopSpec,
+    Severity, StopSpec, TimeoutAnswer,
 };
 
 use super::super::wire;
@@ -30,6 +30,7 @@ impl TryFrom<&Decision> for wire::Decision {
                 approver_roles: pause.approver_roles.clone(),
                 prompt: pause.prompt.clone(),
                 timeout_s: pause.timeout_s,
+                approve_on_timeout: pause.on_timeout == TimeoutAnswer::Approve,
             }),
             stop: decision.stop.as_deref().map(|stop| wire::Stop {
                 error_code: stop.error_code.as_str().to_owned(),
@@ -199,6 +200,11 @@ fn read_pause(pause: wire::Pause) -> Result<PauseSpec, Unreadable> {
         },
         prompt: pause.prompt,
         timeout_s: pause.timeout_s,
+        on_timeout: if pause.approve_on_timeout {
+            TimeoutAnswer::Approve
+        } else {
+            TimeoutAnswer::Deny
+        },
     })
 }
 

@@ -2,7 +2,7 @@
 
 use portcullis_core::{
     Action, ContextSnapshot, Effect, ErrorCode, PauseScope, PauseSpec, RedactionSpec, RetrySpec,
-    Severity, Signals, StopSpec,
+    Severity, Signals, StopSpec, TimeoutAnswer,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -113,13 +113,17 @@ fn pauses() -> impl Strategy<Value = PauseSpec> {
         vec(".*", 1..3),
         ".*",
         timeouts,
+        select(&TimeoutAnswer::ALL[..]),
     )
-        .prop_map(|(scope, approver_roles, prompt, timeout_s)| PauseSpec {
-            scope,
-            approver_roles,
-            prompt,
-            timeout_s,
-        })
+        .prop_map(
+            |(scope, approver_roles, prompt, timeout_s, on_timeout)| PauseSpec {
+                scope,
+                approver_roles,
+                prompt,
+                timeout_s,
+                on_timeout,
+            },
+        )
 }
 
 fn retries() -> impl Strategy<Value = RetrySpec> {
