@@ -106,6 +106,12 @@ impl Paused {
         pause.map_or_else(PauseScope::default, |pause| pause.scope)
     }
 
+    /// What the person is asked.
+    pub fn prompt(&self) -> &str {
+        let pause = self.decision.pause.as_ref();
+        pause.map_or("", |pause| &pause.prompt)
+    }
+
     /// Whose pauses a yes lifts.
     pub fn rules(&self) -> &[RuleId] {
         &self.rules

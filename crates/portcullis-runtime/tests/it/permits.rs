@@ -216,6 +216,102 @@ async fn a_clearance_lifts_the_pause_of_its_call_and_of_no_other() {
     assert_eq!(*log.lock().unwrap(), 3, "everything is judged again");
 }
 
+/// What a yes was given for is what the person saw: if a redaction changes it in the meantime, it is another call.
+#[tokio::test]
+async fn a_clearance_does_not_fit_a_call_that_is_redacted_on_the_way() {
+    let at = Timestamp::from_second(1_800_000_000).unwrap();
+    let redacting = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let now_redacting = Arc::clone(&redacting);
+    let gate = gate(move |_| {
+        let mut decision = decision(Action::Pause, "gate-test");
+        if now_redacting.load(std::sync::atomic::Ordering::SeqCst) {
+            decision.redactions = vec![redaction("/tool_args/to")];
+        }
+        Some(decision)
+    });
+    let arguments = || args(json!({"to": "ops@example.org"}));
+    for (redacted, goes) in [(false, true), (true, false)] {
+        let mut context = Context::new("run-1");
+        let asked = gate.tool_call(&mut context, "t", arguments(), None).await;
+        let Ruling::Pause(paused) = asked.ruling else {
+            panic!("{:?}", asked.ruling);
+        };
+        let call = Event::tool_call_start("run-1", "t", asked.seen);
+        let approval = paused.approval(&call, "agent", at);
+        let (approvals, id) = (MemoryApprovals::default(), approval.id.clone());
+        let bound = approval.bound.clone();
+        approvals.create(approval).unwrap();
+        approvals.decide(&id, &yes(), at).unwrap();
+        let Cleared::Yes(clearance) = clear(&approvals, &id, bound, at).unwrap() else {
+            panic!("it was approved");
+        };
+        redacting.store(redacted, std::sync::atomic::Ordering::SeqCst);
+        let asked = gate
+            .tool_call(&mut context, "t", arguments(), Some(clearance))
+            .await;
+        assert_eq!(matches!(asked.ruling, Ruling::Go(_)), goes);
+    }
+}
+
+/// What is left of a decision, rule by rule.
+#[tokio::test]
+async fn lifting_a_pause_leaves_what_the_other_rules_say() {
+    let cases: &[(&[Action], &[Action])] = &[
+        (&[Action::Pause], &[Action::Allow]),
+        (&[Action::Pause, Action::Redact], &[Action::Redact]),
+        (&[Action::Retry, Action::Pause], &[Action::Retry]),
+        (
+            &[Action::Pause, Action::Pause, Action::Retry],
+            &[Action::Pause, Action::Retry],
+        ),
+        (&[Action::Pause, Action::Stop], &[]),
+        (&[Action::Retry], &[]),
+    ];
+    for (says, wanted) in cases {
+        let rules = says.iter().enumerate().map(|(n, action)| {
+            let (name, action) = (format!("gate-{n}"), *action);
+            fast(&name.clone(), move |_| {
+                let mut decision = decision(action, &name);
+                if action == Action::Redact {
+                    decision.redactions = vec![redaction("text")];
+                }
+                Ok(Some(decision))
+            })
+        });
+        let gateway = Gateway::builder(policy_of(patient(), rules.collect::<Vec<_>>())).build();
+        let event = Event::llm_before("run-1", "hello");
+        let evaluation = gateway.evaluate(&mut Context::new("run-1"), &event).await;
+        let chain: Vec<Action> = evaluation.if_lifted.iter().map(|d| d.action).collect();
+        assert_eq!(chain, *wanted, "{says:?}");
+        let pausing: Vec<RuleId> = says
+            .iter()
+            .enumerate()
+            .filter(|(_, action)| **action == Action::Pause)
+            .map(|(n, _)| RuleId::from(format!("gate-{n}").as_str()))
+            .collect();
+        let last = wanted.last().unwrap_or(&evaluation.decision.action);
+        assert_eq!(evaluation.lifted(&pausing).action, *last, "{says:?}");
+        assert_eq!(
+            evaluation.lifted(&[]).action,
+            evaluation.decision.action,
+            "{says:?}"
+        );
+        for lifted in &evaluation.if_lifted {
+            assert_eq!(lifted.redactions, evaluation.decision.redactions);
+            assert!(lifted.effects.is_empty());
+        }
+    }
+}
+
+fn yes() -> Answer {
+    Answer {
+        approve: true,
+        by: "robin".to_owned(),
+        roles: vec!["admin".to_owned(), "duty".to_owned()],
+        note: None,
+    }
+}
+
 #[tokio::test]
 async fn a_stop_outranks_a_clearance() {
     let gate = gate(|_| Some(decision(Action::Stop, "gate-test")));
