@@ -161,9 +161,9 @@ impl AnswerStream {
         } else {
             self.judge_otherwise(&mut shown.text).await
         };
-        // Alerts and records name the stage, not the text: it may hold what was just redacted.
-        let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
         for decision in decisions {
+            // Alerts and records name the stage, not the text: it may hold what was just redacted.
+            let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
             let mut gathered = Gathered::default();
             gathered.cover(&decision.rule_id, RuleOutcome::Decided, started.elapsed());
             for rule in outvoted.drain(..) {
