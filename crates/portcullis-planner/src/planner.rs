@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, FutureExt, select};
 use jiff::Timestamp;
-use portcullis_core::{Context, ErrorCode, RuleId, StopSpec};
+use portcullis_core::{Context, ErrorCode, History, RuleId, StopSpec};
 use portcullis_runtime::approval::{ApprovalError, Approvals};
 use portcullis_runtime::{Gate, MemoryApprovals};
 use serde_json::json;
@@ -317,6 +317,7 @@ impl Planner {
             messages,
             judged: 0,
             retries: Vec::new(),
+            history: History::default(),
             next: Next::Ask { held: None },
         };
         self.drive(Drive::new(self, state, events), cancel).await

@@ -6,18 +6,19 @@ use std::sync::{Arc, Mutex};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use portcullis_core::{
-    Action, Decision, ErrorCode, Event, EventType, PauseSpec, RetrySpec, StopSpec,
+    Action, Decision, ErrorCode, Event, EventType, PauseScope, PauseSpec, RetrySpec, StopSpec,
 };
 use portcullis_planner::{
-    Budgets, ChatModel, ChatRequest, Delta, DeltaStream, Events, FinishReason, ModelError, Outcome,
-    Planner, PlannerBuilder, Said, Task, ToolCall, ToolCallDelta, Turn,
+    Budgets, ChatModel, ChatRequest, Delta, DeltaStream, Events, FinishReason, Finished,
+    ModelError, Outcome, Planner, PlannerBuilder, Said, Task, ToolCall, ToolCallDelta, ToolError,
+    Turn, TypedTool,
 };
 use portcullis_runtime::approval::{Answer, Approvals, Which};
 use portcullis_runtime::{BoxFuture, Gate, Gateway, MemoryApprovals};
 use serde_json::json;
 
 use crate::fixtures::{
-    EVERYWHERE, Ran, SECRET, gateway, note_tool, pack_gateway, redacting, rule, run, stopped,
+    EVERYWHERE, Note, Ran, SECRET, gateway, note_tool, pack_gateway, redacting, rule, run, stopped,
 };
 
 /// Says what it is told to, whatever that is.
@@ -120,6 +121,7 @@ async fn a_secret_in_any_part_of_a_turn_goes_nowhere() {
         call(&[("c1", "note", &format!("{{\"{SECRET}"))]),
         call(&[(SECRET, "note", &noting("a"))]),
         call(&[("c1", SECRET, &noting("a"))]),
+        call(&[("c1", "not a name", &noting("a"))]),
         Turn {
             finish: FinishReason::from(SECRET),
             ..call(&[("c1", "note", &noting("b"))])
@@ -228,13 +230,17 @@ async fn calls_of_one_step_are_one_try() {
         matches!(finished.outcome, Outcome::Done { .. }),
         "{finished:?}"
     );
-    // Nor does getting one of them right start the count again.
-    let model = Scripted::new([mixed.clone(), mixed.clone(), mixed, say("Well.")]);
-    let (builder, ran) = planner(&model, gateway(judge));
-    let (finished, _) = run(&builder.build().unwrap(), "Go.").await;
-    let code = stopped(&finished.outcome).error_code;
-    assert_eq!(code, ErrorCode::RetriesExhausted);
-    assert_eq!(ran.texts(), ["good", "good"]);
+    // Nor does getting one of them right start the count again, whichever comes first.
+    let mut other = mixed.clone();
+    other.calls.reverse();
+    for mixed in [mixed, other] {
+        let model = Scripted::new([mixed.clone(), mixed.clone(), mixed, say("Well.")]);
+        let (builder, ran) = planner(&model, gateway(judge));
+        let (finished, _) = run(&builder.build().unwrap(), "Go.").await;
+        let code = stopped(&finished.outcome).error_code;
+        assert_eq!(code, ErrorCode::RetriesExhausted);
+        assert_eq!(ran.texts(), ["good", "good"]);
+    }
 }
 
 struct Person(Arc<MemoryApprovals>);
@@ -360,4 +366,198 @@ async fn a_run_that_is_cancelled_before_it_begins_asks_nobody() {
         .await;
     assert_eq!(finished.outcome, Outcome::Cancelled);
     assert_eq!(model.asked(), "");
+}
+
+/// Goes on as soon as a person has answered.
+async fn go_on(planner: &Planner, finished: Finished) -> Finished {
+    let Outcome::Suspended(suspended) = finished.outcome else {
+        panic!("{finished:?}");
+    };
+    let resumed = planner.resume(*suspended, Events::ignored(), std::future::pending());
+    resumed.await.unwrap()
+}
+
+fn pausing(stage: EventType) -> impl Fn(&Event) -> Option<Decision> + Send + Sync + 'static {
+    move |event| {
+        let it = event.event_type == stage;
+        it.then(|| Decision::pause(rule(), "hm", PauseSpec::default()))
+    }
+}
+
+/// A rule that objects to a tool says its name. What is no name, or a secret, has none.
+#[tokio::test]
+async fn a_secret_for_a_tool_is_not_in_the_reason_to_refuse_it() {
+    let rules =
+        format!("{EVERYWHERE}  - {{id: tool-allowlist, config: {{allowed_tools: [note]}}}}\n");
+    for name in [SECRET, "rm -rf / now", "rm.all"] {
+        let model = Scripted::new([call(&[("c1", name, "{}")])]);
+        let (builder, _) = planner(&model, pack_gateway(&rules));
+        let (finished, events) = run(&builder.build().unwrap(), "Go.").await;
+        let code = stopped(&finished.outcome).error_code;
+        assert_eq!(code, ErrorCode::ToolNotAllowed, "{name}");
+        let all = format!("{events:?}{finished:?}");
+        assert_eq!(all.contains(name), name == "rm.all", "{all}");
+    }
+}
+
+/// What an answer is held up for is judged as a whole, and what ends the run then is in its record.
+#[tokio::test]
+async fn what_stops_an_answer_that_waits_is_recorded() {
+    let judge = |event: &Event| {
+        let text = event.text();
+        let stop = || Decision::stop(rule(), "both", StopSpec::code(ErrorCode::ToolDenied));
+        let pause = || Decision::pause(rule(), "hm", PauseSpec::default());
+        match (text.contains("ask"), text.contains("stop")) {
+            (true, true) => Some(stop()),
+            (true, false) => Some(pause()),
+            _ => None,
+        }
+    };
+    let model = Scripted::new([say("please ask first and then stop all")]);
+    let (builder, _) = planner(&model, gateway(judge));
+    let (finished, _) = run(&builder.build().unwrap(), "Go.").await;
+    assert_eq!(stopped(&finished.outcome).reason, "both");
+    let said = finished.trajectory.guard.iter().map(|said| said.action);
+    assert_eq!(said.collect::<Vec<_>>(), [Action::Pause, Action::Stop]);
+}
+
+/// The record names the rule that has the last word, not the one whose pause was lifted.
+#[tokio::test]
+async fn after_a_yes_the_next_rule_is_heard_in_its_own_name() {
+    let rules = "sync_rules:
+  - {id: ask, rule: expression, events: [tool_call_start], config: {when: 'true', action: PAUSE}}
+  - {id: again, rule: expression, events: [tool_call_start], config: {when: 'true', action: RETRY}}
+";
+    let person = Person(Arc::default());
+    let model = Scripted::new([call(&[("1", "note", &noting("x"))])]);
+    let (builder, ran) = planner(&model, pack_gateway(rules));
+    let planner = builder
+        .approvals(Arc::clone(&person.0) as _)
+        .build()
+        .unwrap();
+    let (finished, _) = run(&planner, "Go.").await;
+    person.answer(true, "");
+    let finished = go_on(&planner, finished).await;
+    let said = finished.trajectory.guard.last().unwrap();
+    assert_eq!(
+        (said.action, said.rule_id.as_str()),
+        (Action::Retry, "again")
+    );
+    assert_eq!(ran.count(), 0);
+}
+
+/// A rule that pauses results pauses the answer "not allowed" too: people are asked for what waits, and for nothing else.
+#[tokio::test]
+async fn a_no_to_a_step_whose_results_wait_asks_for_each_once() {
+    let judge = |event: &Event| {
+        let stages = [EventType::ToolCallStart, EventType::ToolCallResult];
+        let spec = PauseSpec {
+            scope: PauseScope::Step,
+            ..PauseSpec::default()
+        };
+        let it = stages.contains(&event.event_type);
+        it.then(|| Decision::pause(rule(), "hm", spec))
+    };
+    let person = Person(Arc::default());
+    let two = call(&[("1", "note", &noting("a")), ("2", "note", &noting("b"))]);
+    let model = Scripted::new([two, say("Well.")]);
+    let (builder, ran) = planner(&model, gateway(judge));
+    let planner = builder
+        .approvals(Arc::clone(&person.0) as _)
+        .build()
+        .unwrap();
+    let (mut finished, _) = run(&planner, "Go.").await;
+    for approve in [false, true] {
+        assert_eq!(person.answer(approve, ""), 2);
+        finished = go_on(&planner, finished).await;
+    }
+    assert!(
+        matches!(finished.outcome, Outcome::Done { .. }),
+        "{finished:?}"
+    );
+    assert_eq!(ran.count(), 0);
+    assert!(model.asked().contains("not allowed"));
+}
+
+/// What the model wrote in place of arguments is what a person is asked about, and after a no it is gone.
+#[tokio::test]
+async fn arguments_that_are_none_wait_with_their_text() {
+    for approve in [true, false] {
+        let person = Person(Arc::default());
+        let model = Scripted::new([call(&[("1", "note", "not {json}")]), say("Well.")]);
+        let (builder, ran) = planner(&model, gateway(pausing(EventType::ToolCallResult)));
+        let planner = builder
+            .approvals(Arc::clone(&person.0) as _)
+            .build()
+            .unwrap();
+        let (finished, _) = run(&planner, "Go.").await;
+        let asked = person.0.list(&Which::default(), Timestamp::now()).unwrap();
+        assert_eq!(asked[0].subject["arguments"], "not {json}");
+        person.answer(approve, "");
+        let mut finished = go_on(&planner, finished).await;
+        if !approve {
+            // The no is a result, and waits like one.
+            assert_eq!(person.answer(true, ""), 1);
+            finished = go_on(&planner, finished).await;
+        }
+        assert!(
+            matches!(finished.outcome, Outcome::Done { .. }),
+            "{finished:?}"
+        );
+        assert_eq!(ran.count(), 0);
+        assert_eq!(model.asked().contains("not {json}"), approve);
+    }
+}
+
+/// Sequence rules remember in the process that goes on.
+#[tokio::test]
+async fn what_happened_before_a_pause_counts_after_it_in_another_process() {
+    let rules = "sync_rules:
+  - {id: ask, rule: expression, events: [tool_call_start], config: {when: 'event.tool_args.text == \"ask\"', action: PAUSE}}
+  - {id: no-more, rule: sequence, config: {after: {tools: [note]}, then: {tools: [send]}}}
+";
+    let person = Person(Arc::default());
+    let model = Scripted::new([
+        call(&[("1", "note", &noting("a secret"))]),
+        call(&[("1", "note", &noting("ask"))]),
+        call(&[("1", "send", &noting("all"))]),
+    ]);
+    let process = || {
+        let (builder, _) = planner(&model, pack_gateway(rules));
+        let send = TypedTool::new("send", "", |note: Note| async move {
+            Ok::<_, ToolError>(note.text)
+        });
+        let builder = builder.tool(send).approvals(Arc::clone(&person.0) as _);
+        builder.build().unwrap()
+    };
+    let (finished, _) = run(&process(), "Go.").await;
+    let Outcome::Suspended(suspended) = &finished.outcome else {
+        panic!("{finished:?}");
+    };
+    person.answer(true, "");
+    let written = serde_json::to_string(suspended).unwrap();
+    let suspended = serde_json::from_str(&written).unwrap();
+    let second = process();
+    let resumed = second.resume(suspended, Events::ignored(), std::future::pending());
+    let finished = resumed.await.unwrap();
+    let rule_id = stopped(&finished.outcome).rule_id.as_ref();
+    assert_eq!(rule_id.unwrap().as_str(), "no-more");
+}
+
+/// What a person is shown has every argument, however long some are.
+#[tokio::test]
+async fn a_long_argument_does_not_hide_the_others() {
+    let person = Person(Arc::default());
+    let arguments = json!({"aaa": "x".repeat(100_000), "to": "attacker@example.org"});
+    let model = Scripted::new([call(&[("1", "note", &arguments.to_string())])]);
+    let (builder, _) = planner(&model, gateway(pausing(EventType::ToolCallStart)));
+    let planner = builder
+        .approvals(Arc::clone(&person.0) as _)
+        .build()
+        .unwrap();
+    run(&planner, "Go.").await;
+    let asked = person.0.list(&Which::default(), Timestamp::now()).unwrap();
+    assert_eq!(asked[0].subject["to"], "attacker@example.org");
+    let cut = asked[0].subject["aaa"].as_str().unwrap();
+    assert!(cut.ends_with("… (100000 bytes in all)"), "{cut}");
 }
