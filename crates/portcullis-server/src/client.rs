@@ -37,6 +37,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub const RUN_UNKNOWN: &str = "run_unknown";
 /// What a server calls it that a run is not in quarantine.
 pub const NOT_QUARANTINED: &str = "not_quarantined";
+/// What a server calls it that there is no approval of an id.
+pub const APPROVAL_UNKNOWN: &str = "approval_unknown";
 
 /// Where to call, as whom, and how patiently.
 #[derive(Clone)]
