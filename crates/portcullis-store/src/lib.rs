@@ -12,3 +12,4 @@
 pub mod evidence;
 pub mod memory;
 mod queue;
+mod sqlite;
