@@ -21,6 +21,7 @@ use portcullis_core::{Policy, pack};
 use portcullis_runtime::{
     AlertSink, Gateway, LoadError, PackFile, Quarantined, Reload, Reloader, Telemetry,
 };
+use portcullis_store::approvals::{ApprovalOptions, SqliteApprovals};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
 use portcullis_store::memory::{self, Memory as _, MemoryState, SqliteMemory, SqliteOptions};
 use serde_json::Map;
@@ -485,9 +486,18 @@ async fn open_memory(settings: &Settings) -> Result<SqliteMemory, StartError> {
 }
 
 async fn open_approvals(settings: &Settings) -> Result<Arc<dyn Approvals>, StartError> {
-    Ok(Arc::new(portcullis_runtime::MemoryApprovals::new(
-        settings.approvals.most,
-    )))
+    const DAY: Duration = Duration::from_hours(24);
+    let approvals = &settings.approvals;
+    let days = u32::try_from(approvals.keep_days).unwrap_or(u32::MAX);
+    let options = ApprovalOptions {
+        most: approvals.most,
+        keep: DAY.saturating_mul(days),
+        ..ApprovalOptions::new(&approvals.path)
+    };
+    let opening = tokio::task::spawn_blocking(|| SqliteApprovals::open(options)).await;
+    let opened = opening.map_err(|error| StartError::Approvals(error.to_string()))?;
+    let opened = opened.map_err(|error| StartError::Approvals(error.to_string()))?;
+    Ok(Arc::new(opened))
 }
 
 /// The runs that were in quarantine when the server stopped, the longest there first.
