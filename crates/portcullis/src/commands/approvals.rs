@@ -247,7 +247,8 @@ fn print_head(out: &mut Out, approval: &Value) -> io::Result<()> {
         "{BOLD}{}{BOLD:#} {color}{status}{color:#}",
         shown(&approval["id"])
     )?;
-    match approval["expires"].as_str() {
+    let lasts = matches!(&*status, "pending" | "approved");
+    match approval["expires"].as_str().filter(|_| lasts) {
         Some(expires) => writeln!(out, " {DIM}until {}{DIM:#}", plain(expires))?,
         None => writeln!(out)?,
     }

@@ -235,7 +235,7 @@ async fn secrets_are_not_kept_whatever_the_policy_says() {
     let server = Running::with(|settings| {
         people(settings);
         let pack = PACK.replace(
-            "  - id: secret-redaction\n    config: {families: [rfc]}\n",
+            "  - id: secret-redaction\n    events: [tool_call_start]\n    config: {families: [rfc]}\n",
             "",
         );
         std::fs::write(settings.policy.pack.as_ref().unwrap(), pack).unwrap();
