@@ -289,6 +289,50 @@ async fn whoever_waits_hears_of_it_at_once() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_wait_at_one_time() {
+    let server = Running::with(|settings| {
+        people(settings);
+        settings.server.max_requests = 6;
+    })
+    .await;
+    let id = paused(&server, &refund(5.0)).await;
+    let url = format!("http://{}/v1/approvals/{id}?wait_s=3", server.address);
+    let all = (0..5).map(|_| reqwest::Client::new().get(&url).bearer_auth(EMERSON).send());
+    let answers = futures_util::future::join_all(all).await;
+    let (waited, refused): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .map(Result::unwrap)
+        .partition(|answer| answer.status() == 200);
+    assert_eq!((waited.len(), refused.len()), (3, 2));
+    for answer in refused {
+        assert_eq!(answer.status(), 503);
+        assert!(answer.headers().contains_key("retry-after"));
+    }
+}
+
+/// Who paused it does not matter, as long as they keep approvals in one place.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_share_a_file() {
+    let one = served().await;
+    let path = one.data().join("approvals.db");
+    let other = Running::with(|settings| {
+        people(settings);
+        settings.approvals.path = path;
+    })
+    .await;
+    let id = paused(&one, &refund(5.0)).await;
+    approve(&other, &id).await;
+    let event = refund(5.0);
+    let answers = tokio::join!(
+        step(&one, &event, Some(&id)),
+        step(&other, &event, Some(&id))
+    );
+    let mut statuses = [answers.0.0, answers.1.0];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409], "{answers:?}");
+}
+
 /// Nobody who waits holds up a server that stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_ends_when_the_server_stops() {
