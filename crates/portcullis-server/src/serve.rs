@@ -121,14 +121,20 @@ pub struct Server {
 impl Server {
     /// Loads everything, opens the log and listens. Nothing is answered before [`Server::run`].
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let approvals = open_approvals(&settings).await?;
-        Self::start_with(settings, approvals).await
+        Self::begin(settings, None).await
     }
 
     /// The same, with approvals that somebody else keeps, such as those of a planner in this process.
     pub async fn start_with(
         settings: Settings,
         approvals: Arc<dyn Approvals>,
+    ) -> Result<Self, StartError> {
+        Self::begin(settings, Some(approvals)).await
+    }
+
+    async fn begin(
+        settings: Settings,
+        approvals: Option<Arc<dyn Approvals>>,
     ) -> Result<Self, StartError> {
         if settings.auth.enabled && settings.auth.tokens.is_empty() {
             return Err(StartError::NoTokens);
@@ -164,6 +170,10 @@ impl Server {
         let (stopping, stop) = watch::channel(false);
         let url = settings.agent.url.clone();
         let url = url.unwrap_or_else(|| local_url(&settings, address));
+        let approvals = match approvals {
+            Some(approvals) => approvals,
+            None => open_approvals(&settings).await?,
+        };
         let counts = &metrics.approvals;
         let approvals = Desk::start(approvals, &settings, &url, secrets.clone(), counts).await?;
         let app = Arc::new(App {

@@ -1,6 +1,7 @@
 //! Approvals from the command line, by a server and in a file.
 
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,6 +88,11 @@ fn a_step_is_listed_shown_approved_and_used() {
         ok(&alice(&server, &["approvals", "list"]), 0),
         "nothing waits\n"
     );
+    let data = files.path().join("data");
+    for (path, mode) in [(data.join("approvals.db"), 0o600), (data, 0o700)] {
+        let found = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{}", path.display());
+    }
     let (first, second) = (paused(&server, "bob"), paused(&server, "eve"));
     let mut said = vec![ok(&alice(&server, &["approvals", "list"]), 0)];
     said.push(ok(&alice(&server, &["approvals", "show", &first]), 1));

@@ -131,6 +131,45 @@ async fn one_that_is_not_there_is_no_good() {
     assert_eq!(status, 200);
 }
 
+/// A yes to one rule is none to another that pauses before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_rule_that_pauses_first_asks_for_itself() {
+    let server = Running::with(|settings| {
+        people(settings);
+        let first = "
+  - id: guests-wait
+    rule: expression
+    events: [tool_call_start]
+    config: {when: has(context.persona_id) && context.persona_id == 'guest', action: PAUSE, reason: A guest, severity: critical, approver_roles: [finance]}
+  - id: refund-needs-approval";
+        let pack = PACK.replacen("\n  - id: refund-needs-approval", first, 1);
+        std::fs::write(settings.policy.pack.as_ref().unwrap(), pack).unwrap();
+    })
+    .await;
+    let id = paused(&server, &refund(5.0)).await;
+    approve(&server, &id).await;
+    let as_guest = async |approval: &str| {
+        let body =
+            json!({"context": {"persona_id": "guest"}, "event": refund(5.0), "approval": approval});
+        let path = "/v1/guard/evaluate";
+        super::ask(&server, EMERSON, reqwest::Method::POST, path, Some(body)).await
+    };
+    let (status, answer) = as_guest(&id).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["decision"]["rule_id"], "guests-wait");
+    let other = answer["approval"]["id"].as_str().unwrap();
+    assert_ne!(other, id);
+    let (_, kept) = get(&server, ALICE, &format!("/{id}")).await;
+    assert_eq!(kept["status"], "approved");
+    approve(&server, other).await;
+    let (_, answer) = as_guest(other).await;
+    assert_eq!(answer["decision"]["rule_id"], "refund-needs-approval");
+    assert_eq!(answer["decision"]["action"], "PAUSE");
+    // The first is still good for the step that it was given for.
+    let (_, answer) = step(&server, &refund(5.0), Some(&id)).await;
+    assert_eq!(answer["decision"]["action"], "ALLOW", "{answer}");
+}
+
 /// In shadow mode nothing waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_asked_about_what_does_not_bind() {
