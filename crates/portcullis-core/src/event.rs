@@ -353,11 +353,13 @@ impl TryFrom<StepWire> for Step {
     type Error = String;
 
     fn try_from(wire: StepWire) -> Result<Self, String> {
-        let StepWire {
-            mut context,
-            mut event,
-            ..
-        } = wire;
+        Self::new(wire.context, wire.event)
+    }
+}
+
+impl Step {
+    /// Joins the two: where one does not name the run, the other does.
+    pub fn new(mut context: Context, mut event: Event) -> Result<Self, String> {
         match (context.run_id.is_empty(), event.run_id.is_empty()) {
             (true, true) => {
                 return Err(
@@ -380,7 +382,7 @@ impl TryFrom<StepWire> for Step {
 
 /// `"1"`, or absent. Anything else is refused here, at the edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct SchemaVersion;
+pub struct SchemaVersion;
 
 impl Serialize for SchemaVersion {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -69,7 +69,7 @@ pub use decision::{
 };
 pub use error_code::ErrorCode;
 pub use evaluation::{Coverage, Evaluation, Parts, PolicyIdentity, RuleCoverage, RuleOutcome};
-pub use event::{Context, Event, EventType, SCHEMA_VERSION, Step, Structured};
+pub use event::{Context, Event, EventType, SCHEMA_VERSION, SchemaVersion, Step, Structured};
 pub use framing::{
     FramedGuard, FramedRelease, Framing, FramingError, FramingProblem, MAX_FRAME_BYTES,
     MAX_OPEN_TEXTS, TextPath,

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::alerts::{Alerts, reason_for_others};
+use crate::approvals::Desk;
 use crate::auth::{AgentId, AuthError};
 use crate::callbacks::Callbacks;
 use crate::config::Settings;
@@ -42,6 +43,7 @@ pub(crate) struct App {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) callbacks: Callbacks,
     pub(crate) alerts: Arc<Alerts>,
+    pub(crate) approvals: Desk,
     pub(crate) secrets: Secrets,
     pub(crate) started: Instant,
 }

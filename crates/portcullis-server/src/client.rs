@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use portcullis_core::approval::Status;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Method as Verb, StatusCode, Url};
+use reqwest::{Method as Verb, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,6 +38,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 pub const RUN_UNKNOWN: &str = "run_unknown";
 /// What a server calls it that a run is not in quarantine.
 pub const NOT_QUARANTINED: &str = "not_quarantined";
+/// What a server calls it that there is no approval of an id.
+pub const APPROVAL_UNKNOWN: &str = "approval_unknown";
 
 /// Where to call, as whom, and how patiently.
 #[derive(Clone)]
@@ -169,6 +172,7 @@ pub struct Client {
     http: reqwest::Client,
     base: Url,
     authorization: Option<HeaderValue>,
+    timeout: Duration,
     retries: u32,
     calls: Arc<AtomicU64>,
 }
@@ -218,6 +222,7 @@ impl Client {
             http,
             base,
             authorization,
+            timeout: settings.timeout,
             retries: settings.retries,
             calls: Arc::default(),
         })
@@ -286,6 +291,53 @@ impl Client {
         self.guard(&Verb::GET, &["alerts"], &query, None).await
     }
 
+    /// Paused steps that people were asked about, the oldest first: those of a status and of a run, or all.
+    pub async fn approvals(
+        &self,
+        status: Option<Status>,
+        run_id: Option<&str>,
+        limit: usize,
+    ) -> Result<Value, ClientError> {
+        let limit = limit.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(status.map(|status| ("status", status.as_str())));
+        query.extend(run_id.map(|run_id| ("run_id", run_id)));
+        let url = self.address(&["v1", "approvals"], &query)?;
+        self.retrying(async |_| self.guard_once(&Verb::GET, &url, None).await)
+            .await
+    }
+
+    /// One of them. The server answers once somebody has decided, or after this many seconds, at most 60.
+    pub async fn approval(&self, id: &str, wait_s: u64) -> Result<Value, ClientError> {
+        let wait = wait_s.to_string();
+        let query = [("wait_s", wait.as_str())];
+        let url = self.address(&["v1", "approvals", id], &query)?;
+        let patience = self.timeout.saturating_add(Duration::from_secs(wait_s));
+        self.retrying(async |_| {
+            let request = self.http.get(url.clone()).timeout(patience);
+            let bytes = self.send(request, &url).await?;
+            parsed(&url, &bytes)
+        })
+        .await
+    }
+
+    /// Says yes or no to a paused step. An answer that got lost may be given again.
+    pub async fn decide_approval(
+        &self,
+        id: &str,
+        approve: bool,
+        note: Option<&str>,
+    ) -> Result<Value, ClientError> {
+        let decision = if approve { "approve" } else { "deny" };
+        let mut body = json!({"decision": decision});
+        if let Some(note) = note {
+            body["note"] = note.into();
+        }
+        let url = self.address(&["v1", "approvals", id], &[])?;
+        self.retrying(async |_| self.guard_once(&Verb::POST, &url, Some(&body)).await)
+            .await
+    }
+
     /// Asks the guard API. What is asked twice because an answer got lost does no harm there.
     async fn guard(
         &self,
@@ -307,12 +359,7 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<Value, Attempt> {
         let bytes = self.once(verb, url, body.map(Value::to_string)).await?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Attempt::Final(ClientError::NotJson {
-                url: url.to_string(),
-                error: error.to_string(),
-            })
-        })
+        parsed(url, &bytes)
     }
 
     /// An address below the server's, with each part of the path written so that it stays one.
@@ -366,6 +413,10 @@ impl Client {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
+        self.send(request, url).await
+    }
+
+    async fn send(&self, mut request: RequestBuilder, url: &Url) -> Result<Bytes, Attempt> {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
@@ -390,6 +441,15 @@ impl Client {
         }
         Ok(bytes)
     }
+}
+
+fn parsed(url: &Url, bytes: &[u8]) -> Result<Value, Attempt> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Attempt::Final(ClientError::NotJson {
+            url: url.to_string(),
+            error: error.to_string(),
+        })
+    })
 }
 
 fn refused(url: &Url, status: StatusCode, bytes: &[u8], after: Option<Duration>) -> Attempt {

@@ -1,9 +1,14 @@
 //! `POST /v1/guard/evaluate`: one step of a run, judged and recorded.
 
-use portcullis_core::{Effect, Evaluation, Event, Step, canonical};
+use portcullis_core::{Context, Effect, Evaluation, Event, SchemaVersion, Step, canonical};
+use serde::{Deserialize, Serialize};
 
 use crate::app::{App, Entry, KeepError, RecordError, now};
+use crate::approvals::step::{self, Refusal, Settled, Waiting};
 use crate::cstp::Caller;
+
+/// The longest id of an approval that is looked up, in bytes.
+const MAX_ID: usize = 128;
 
 /// Why a step was not judged.
 #[derive(Debug, thiserror::Error)]
@@ -25,35 +30,58 @@ pub(crate) enum EvaluateError {
     /// It quarantines the run, which could not be kept.
     #[error(transparent)]
     NotKept(#[from] KeepError),
+    /// The approval that it was sent with is no good, or the one that it needs cannot be asked for.
+    #[error(transparent)]
+    Refused(Refusal),
 }
 
-/// Judges one step: the same JSON as a line of `portcullis eval`.
+/// The answer to a step.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    #[serde(flatten)]
+    evaluation: Evaluation,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Waiting>,
+}
+
+/// Judges one step: the same JSON as a line of `portcullis eval`, and the approval to go on with if there is one.
 pub(crate) async fn evaluate(
     app: &App,
     caller: Caller<'_>,
     bytes: &[u8],
-) -> Result<Evaluation, EvaluateError> {
-    let Step { mut context, event } = parse(bytes)?;
+) -> Result<Verdict, EvaluateError> {
+    let (Step { mut context, event }, approval) = parse(bytes)?;
     if !app.policy_in_force().await {
         return Err(EvaluateError::NoPolicy);
     }
-    let evaluation = app.gateway.evaluate(&mut context, &event).await;
-    let entry = entry(caller, &event, &evaluation);
+    let asked = step::asked_before(app, caller.agent, &event, approval.as_deref()).await;
+    let evaluation = app
+        .gateway
+        .evaluate_again(&mut context, &event, &asked)
+        .await;
+    let effects = evaluation.decision.effects.clone();
+    let settled = step::settle(app, caller.agent, &event, evaluation, approval).await;
+    let entry = entry(caller, &event, &settled);
     // Both at once: neither waits for the other's disk.
-    let kept = keep_quarantine(app, &context.run_id, &evaluation);
+    let kept = keep_quarantine(app, &context.run_id, &effects);
     let (recorded, kept) = tokio::join!(app.record(&entry), kept);
     recorded?;
     kept?;
-    Ok(evaluation)
+    if let Some(refusal) = settled.refusal {
+        return Err(EvaluateError::Refused(refusal));
+    }
+    if let Some(asked) = settled.asked {
+        app.approvals.asked(asked);
+    }
+    Ok(Verdict {
+        evaluation: settled.evaluation,
+        approval: settled.waits_for,
+    })
 }
 
 /// Lets a quarantine that was just decided outlive the server.
-async fn keep_quarantine(
-    app: &App,
-    run_id: &str,
-    evaluation: &Evaluation,
-) -> Result<(), KeepError> {
-    let effects = &evaluation.decision.effects;
+async fn keep_quarantine(app: &App, run_id: &str, effects: &[Effect]) -> Result<(), KeepError> {
     if !effects.contains(&Effect::QuarantineSession) {
         return Ok(());
     }
@@ -63,7 +91,23 @@ async fn keep_quarantine(
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
+/// What a client sends.
+#[derive(Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `event` and `context`"
+)]
+struct Body {
+    #[serde(default)]
+    context: Context,
+    event: Event,
+    #[serde(default, rename = "schema_version")]
+    _schema_version: SchemaVersion,
+    #[serde(default)]
+    approval: Option<String>,
+}
+
+fn parse(bytes: &[u8]) -> Result<(Step, Option<String>), EvaluateError> {
     // serde would read a list as the members in their order, too.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(EvaluateError::Invalid {
@@ -72,7 +116,7 @@ fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
         });
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let step: Step = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let body: Body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         EvaluateError::Invalid {
             field: (path != ".").then_some(path),
@@ -83,11 +127,29 @@ fn parse(bytes: &[u8]) -> Result<Step, EvaluateError> {
         field: None,
         message: error.to_string(),
     })?;
-    Ok(step)
+    let Body {
+        context,
+        event,
+        approval,
+        ..
+    } = body;
+    let step = Step::new(context, event).map_err(|message| EvaluateError::Invalid {
+        field: None,
+        message,
+    })?;
+    if approval.as_ref().is_some_and(|id| id.len() > MAX_ID) {
+        return Err(EvaluateError::Invalid {
+            field: Some("approval".to_owned()),
+            message: "it is no id of an approval: send the one of the answer that paused the step"
+                .to_owned(),
+        });
+    }
+    Ok((step, approval))
 }
 
 /// What was decided and on what, by digest: the text itself may be just what must not be kept.
-fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Entry {
+fn entry(caller: Caller<'_>, event: &Event, settled: &Settled) -> Entry {
+    let evaluation = &settled.evaluation;
     let decision = &evaluation.decision;
     let mut entry = Entry::default();
     entry.made("timestamp", now());
@@ -106,6 +168,7 @@ fn entry(caller: Caller<'_>, event: &Event, evaluation: &Evaluation) -> Entry {
     if let Ok(digest) = canonical::digest(event) {
         entry.made("event_digest", digest);
     }
+    settled.note(&mut entry);
     caller.request_id.note(&mut entry);
     entry
 }

@@ -22,10 +22,12 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use tracing::Instrument;
 
 use crate::app::{App, Entry};
+use crate::approvals::step::Refusal;
 use crate::auth::{AgentId, AuthError};
+use crate::client::APPROVAL_UNKNOWN;
 use crate::cstp::{self, Caller};
 use crate::guard::{self, EvaluateError};
-use crate::{a2a, card, delivery, metrics, runs, telemetry};
+use crate::{a2a, approvals, card, delivery, metrics, runs, telemetry};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -45,6 +47,11 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             post(runs::quarantine).delete(runs::release),
         )
         .route("/v1/guard/alerts", get(runs::alerts))
+        .route("/v1/approvals", get(approvals::api::list))
+        .route(
+            "/v1/approvals/{id}",
+            get(approvals::api::show).post(approvals::api::decide),
+        )
         .route("/v1/a2a/convert", post(a2a::convert))
         .route("/v1/a2a/import", post(a2a::import))
         .route("/metrics", get(prometheus))
@@ -272,12 +279,34 @@ async fn evaluate(State(app): State<Arc<App>>, request: Request) -> Response {
             let body = json!({"error": {"field": field, "message": message}});
             json(StatusCode::BAD_REQUEST, &body)
         }
+        Err(EvaluateError::Refused(refusal)) => refused(&refusal),
         Err(
             error @ (EvaluateError::NoPolicy
             | EvaluateError::NotRecorded(_)
             | EvaluateError::NotKept(_)),
         ) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }
+}
+
+/// How soon to come back when too many approvals wait: people are not quick.
+const PEOPLE: Duration = Duration::from_secs(30);
+
+/// What a step is answered whose approval is no good, or could not be asked for.
+fn refused(refusal: &Refusal) -> Response {
+    let message = refusal.to_string();
+    let (status, code) = match refusal {
+        Refusal::Unknown(_) => (StatusCode::NOT_FOUND, APPROVAL_UNKNOWN),
+        Refusal::Void { .. } => (StatusCode::CONFLICT, "approval_void"),
+        Refusal::Used { .. } => (StatusCode::CONFLICT, "approval_used"),
+        Refusal::Full(_) => {
+            let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, &message);
+            response.headers_mut().insert(RETRY_AFTER, seconds(PEOPLE));
+            return response;
+        }
+        Refusal::Failed => return problem(StatusCode::SERVICE_UNAVAILABLE, &message),
+    };
+    let error = json!({"field": "approval", "message": message});
+    json(status, &json!({"error": error, "code": code}))
 }
 
 /// Larger bodies are dealt with where they cannot hold up the rest.
@@ -296,6 +325,7 @@ async fn prometheus(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
         return unauthorized(error);
     }
     let memory = app.memory_state().await;
+    app.approvals.count_waiting().await;
     let evidence = app.evidence_state();
     let page = app
         .metrics
@@ -385,7 +415,10 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// Lets a request with a JSON body in: who, under which id, and what it says. The token comes first, so
 /// that nobody is read to who may not speak.
-async fn admit(app: &App, request: Request) -> Result<(AgentId, RequestId, Bytes), Response> {
+pub(crate) async fn admit(
+    app: &App,
+    request: Request,
+) -> Result<(AgentId, RequestId, Bytes), Response> {
     let headers = request.headers();
     caller(app, headers).map_err(unauthorized)?;
     if !is_json(headers) {

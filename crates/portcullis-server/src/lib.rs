@@ -11,6 +11,7 @@
 mod a2a;
 mod alerts;
 mod app;
+mod approvals;
 pub mod auth;
 mod callbacks;
 mod card;

@@ -21,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::a2a::counts::A2aMetrics;
 use crate::alerts::counts::AlertMetrics;
+use crate::approvals::counts::ApprovalMetrics;
 use crate::auth::AuthError;
 use crate::deep_metrics::DeepMetrics;
 use crate::delivery::Counts;
@@ -140,6 +141,7 @@ pub(crate) struct Metrics {
     deep: DeepMetrics,
     pub(crate) a2a: A2aMetrics,
     pub(crate) alerts: AlertMetrics,
+    pub(crate) approvals: ApprovalMetrics,
     uptime: Gauge,
 }
 
@@ -191,6 +193,7 @@ impl Default for Metrics {
             deep: DeepMetrics::register(&mut registry),
             a2a: A2aMetrics::register(&mut registry),
             alerts: AlertMetrics::register(&mut registry),
+            approvals: ApprovalMetrics::register(&mut registry),
             uptime: Gauge::default(),
             registry: Registry::default(),
         };

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use portcullis_core::approval::Approvals;
 use portcullis_core::evidence::{Body, KeyError, Redactor, SigningKey};
 use portcullis_core::guardrails::{self, Guardrails};
 use portcullis_core::pack::diagnostic::Report;
@@ -20,6 +21,7 @@ use portcullis_core::{Policy, pack};
 use portcullis_runtime::{
     AlertSink, Gateway, LoadError, PackFile, Quarantined, Reload, Reloader, Telemetry,
 };
+use portcullis_store::approvals::{ApprovalOptions, SqliteApprovals};
 use portcullis_store::evidence::{EvidenceLog, OpenError, Options, Recovery};
 use portcullis_store::memory::{self, Memory as _, MemoryState, SqliteMemory, SqliteOptions};
 use serde_json::Map;
@@ -29,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::alerts::Alerts;
 use crate::app::{App, Secrets, now};
+use crate::approvals::Desk;
 use crate::callbacks::Callbacks;
 use crate::config::{MemorySettings, PolicySettings, Settings};
 use crate::far::DeepPath;
@@ -84,6 +87,12 @@ pub enum StartError {
     /// Nobody can be alerted.
     #[error("the sinks of `alerts` cannot be used: {0}")]
     Alerts(String),
+    /// People's answers cannot be kept.
+    #[error("cannot open the approvals: {0}")]
+    Approvals(String),
+    /// Nobody can be told of approvals.
+    #[error("`approvals.webhook` cannot be used: {0}")]
+    ApprovalWebhook(String),
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
@@ -112,6 +121,21 @@ pub struct Server {
 impl Server {
     /// Loads everything, opens the log and listens. Nothing is answered before [`Server::run`].
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        Self::begin(settings, None).await
+    }
+
+    /// The same, with approvals that somebody else keeps, such as those of a planner in this process.
+    pub async fn start_with(
+        settings: Settings,
+        approvals: Arc<dyn Approvals>,
+    ) -> Result<Self, StartError> {
+        Self::begin(settings, Some(approvals)).await
+    }
+
+    async fn begin(
+        settings: Settings,
+        approvals: Option<Arc<dyn Approvals>>,
+    ) -> Result<Self, StartError> {
         if settings.auth.enabled && settings.auth.tokens.is_empty() {
             return Err(StartError::NoTokens);
         }
@@ -144,12 +168,16 @@ impl Server {
         gateway.quarantine_again(kept);
         let callbacks = Callbacks::start(&settings.callbacks, agent, &metrics).await?;
         let (stopping, stop) = watch::channel(false);
+        let url = settings.agent.url.clone();
+        let url = url.unwrap_or_else(|| local_url(&settings, address));
+        let approvals = match approvals {
+            Some(approvals) => approvals,
+            None => open_approvals(&settings).await?,
+        };
+        let counts = &metrics.approvals;
+        let approvals = Desk::start(approvals, &settings, &url, secrets.clone(), counts).await?;
         let app = Arc::new(App {
-            url: settings
-                .agent
-                .url
-                .clone()
-                .unwrap_or_else(|| local_url(&settings, address)),
+            url,
             gateway,
             deep,
             guardrails: ArcSwap::from_pointee(guardrails),
@@ -162,6 +190,7 @@ impl Server {
             memory,
             callbacks,
             alerts,
+            approvals,
             secrets,
             started: Instant::now(),
             settings,
@@ -244,8 +273,13 @@ impl Server {
             log.evidence.close(patience)
         });
         let finishing = close("the memory", patience, move || memory.close(patience));
-        let telling = (app.callbacks.close(patience), app.alerts.close(patience));
-        tokio::join!(closing, finishing, telling.0, telling.1);
+        tokio::join!(
+            closing,
+            finishing,
+            app.callbacks.close(patience),
+            app.alerts.close(patience),
+            app.approvals.close(patience),
+        );
         // It may be compiling a pack, or wait for a folder that does not answer.
         let background = tokio::task::spawn_blocking(move || self.background.stop());
         if tokio::time::timeout(patience, background).await.is_err() {
@@ -459,6 +493,21 @@ async fn open_memory(settings: &Settings) -> Result<SqliteMemory, StartError> {
     };
     let opening = tokio::task::spawn_blocking(open).await;
     opening.unwrap_or_else(|error| Err(StartError::Embedder(error.to_string())))
+}
+
+async fn open_approvals(settings: &Settings) -> Result<Arc<dyn Approvals>, StartError> {
+    const DAY: Duration = Duration::from_hours(24);
+    let approvals = &settings.approvals;
+    let days = u32::try_from(approvals.keep_days).unwrap_or(u32::MAX);
+    let options = ApprovalOptions {
+        most: approvals.most,
+        keep: DAY.saturating_mul(days),
+        ..ApprovalOptions::new(&approvals.path)
+    };
+    let opening = tokio::task::spawn_blocking(|| SqliteApprovals::open(options)).await;
+    let opened = opening.map_err(|error| StartError::Approvals(error.to_string()))?;
+    let opened = opened.map_err(|error| StartError::Approvals(error.to_string()))?;
+    Ok(Arc::new(opened))
 }
 
 /// The runs that were in quarantine when the server stopped, the longest there first.

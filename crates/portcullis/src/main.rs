@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Guardrail(GuardrailCommand::Lint(args)) => commands::guardrail::lint(&args),
         Command::Guardrail(GuardrailCommand::List(args)) => commands::guardrail::list(&args),
         Command::Quarantine(command) => commands::quarantine::run(&command),
+        Command::Approvals(command) => commands::approvals::run(&command),
         Command::A2a(command) => commands::a2a::run(&command),
         Command::Evidence(EvidenceCommand::Verify(args)) => commands::evidence::verify(&args),
         Command::Evidence(EvidenceCommand::Show(args)) => commands::evidence::show(&args),

@@ -22,6 +22,8 @@ const KEYS: &[&str] = &[
     "attempts",
     "retry_seconds",
     "operators",
+    "roles",
+    "webhook",
     "alerts",
     "deduplicate_seconds",
     "per_minute",
@@ -52,7 +54,7 @@ const KEYS: &[&str] = &[
 /// How a key begins that announces tokens and other secrets. Addresses of webhooks and of models are among
 /// them: who knows one may post to it, and some have a key in them; a Redis's has its password.
 const ANNOUNCING: &[&str] = &[
-    "auth", "tok", "secr", "callb", "alert", "emb", "api", "deep", "redis", "sidec",
+    "auth", "tok", "secr", "callb", "alert", "emb", "api", "deep", "redis", "sidec", "webh",
 ];
 
 /// Where covering ends: anything else at the margin may be what is left of a key.
@@ -63,6 +65,7 @@ const SECTIONS: &[&str] = &[
     "rate_limits:",
     "evidence:",
     "memory:",
+    "approvals:",
     "telemetry:",
 ];
 

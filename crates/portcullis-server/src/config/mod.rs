@@ -5,6 +5,7 @@
 
 mod a2a;
 mod alerts;
+mod approvals;
 mod callbacks;
 mod cover;
 mod deep;
@@ -12,6 +13,7 @@ mod embedder;
 mod read;
 mod variables;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use portcullis_store::evidence::Durability;
 pub use self::alerts::{
     AlertSettings, AlertSinkKind, AlertSinkSettings, Facility, SyslogAddress, SyslogSettings,
 };
+pub use self::approvals::{ApprovalSettings, ApprovalWebhook};
 pub use self::callbacks::{CallbackKind, CallbackSettings, CallbackTarget, CallbackWhen};
 pub use self::deep::{ClientTls, DeepPlace, DeepSettings};
 use crate::auth::Tokens;
@@ -56,6 +59,8 @@ pub struct Settings {
     pub callbacks: CallbackSettings,
     /// Who hears of alerts.
     pub alerts: AlertSettings,
+    /// Where people's answers to paused steps are kept, and who is told of them.
+    pub approvals: ApprovalSettings,
     /// How much of an A2A packet is read.
     pub a2a: Limits,
     /// Who watches.
@@ -149,6 +154,24 @@ pub struct AuthSettings {
     pub tokens: Tokens,
     /// The agents that may quarantine runs, and let them out again.
     pub operators: Vec<String>,
+    /// Who may decide on paused steps: the agents that have each role. Operators have [`ADMIN`] besides.
+    pub roles: BTreeMap<String, Vec<String>>,
+}
+
+/// The role of operators.
+pub const ADMIN: &str = "admin";
+
+impl AuthSettings {
+    /// The roles of an agent.
+    pub fn roles_of(&self, agent: &str) -> Vec<String> {
+        let has = |names: &[String]| names.iter().any(|name| name == agent);
+        let named = self.roles.iter().filter(|(_, names)| has(names));
+        let mut roles: Vec<String> = named.map(|(role, _)| role.clone()).collect();
+        if has(&self.operators) && !roles.iter().any(|role| role == ADMIN) {
+            roles.push(ADMIN.to_owned());
+        }
+        roles
+    }
 }
 
 /// What the server judges by.
@@ -212,7 +235,10 @@ pub enum LogFormat {
 /// The name of the memory's database.
 pub const MEMORY_FILE: &str = "memory.db";
 
-/// Where evidence and memory go if nobody says.
+/// The name of the approvals' database.
+pub const APPROVALS_FILE: &str = "approvals.db";
+
+/// Where evidence, memory and approvals go if nobody says.
 pub const DEFAULT_DATA_DIRECTORY: &str = "portcullis-data";
 
 impl Default for Settings {
@@ -240,6 +266,7 @@ impl Default for Settings {
                 enabled: true,
                 tokens: Tokens::default(),
                 operators: Vec::new(),
+                roles: BTreeMap::new(),
             },
             policy: PolicySettings {
                 pack: None,
@@ -264,6 +291,7 @@ impl Default for Settings {
             },
             callbacks: CallbackSettings::default(),
             alerts: AlertSettings::default(),
+            approvals: ApprovalSettings::default(),
             a2a: Limits::default(),
             telemetry: TelemetrySettings {
                 otlp_endpoint: None,

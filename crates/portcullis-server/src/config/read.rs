@@ -1,5 +1,6 @@
 //! From a tree of YAML to [`Settings`], section by section.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use portcullis_store::evidence::Durability;
 
 use super::a2a::a2a;
 use super::alerts::alerts;
+use super::approvals::approvals;
 use super::callbacks::callbacks;
 use super::deep::deep;
 use super::{LogFormat, Settings, TlsSettings, embedder};
@@ -53,6 +55,9 @@ pub(super) fn settings(root: &Node, d: &mut Diagnostics) -> Settings {
     }
     if let Some(node) = section(&mut map, "alerts") {
         settings.alerts = alerts(&node, d);
+    }
+    if let Some(node) = section(&mut map, "approvals") {
+        settings.approvals = approvals(&node, d);
     }
     if let Some(node) = section(&mut map, "a2a") {
         settings.a2a = a2a(&node, d);
@@ -200,8 +205,72 @@ fn auth(node: &Node, settings: &mut Settings, d: &mut Diagnostics) {
         }
         auth.operators.push(name);
     }
+    if let Some(node) = map.get("roles") {
+        roles(
+            node,
+            auth.enabled,
+            all_known.then_some(&tokens),
+            &mut auth.roles,
+            d,
+        );
+    }
     auth.tokens = tokens;
     map.finish(d);
+}
+
+/// Who may decide on paused steps: each role with the agents that have it. Names are only looked up if all `tokens` are
+/// known.
+fn roles(
+    node: &Node,
+    enabled: bool,
+    tokens: Option<&Tokens>,
+    roles: &mut BTreeMap<String, Vec<String>>,
+    d: &mut Diagnostics,
+) {
+    let Yaml::Map(entries) = &node.yaml else {
+        d.error(
+            node.place,
+            "`roles` must map a role to the agents that have it",
+        )
+        .help("such as `finance: [alice, bob]`");
+        return;
+    };
+    if !enabled && !entries.is_empty() {
+        d.error(
+            node.place,
+            "`roles` needs tokens to know agents by, and `enabled` is false",
+        );
+        return;
+    }
+    for (key, node) in entries {
+        let Yaml::List(names) = &node.yaml else {
+            d.error(node.place, "a role must have a list of agents")
+                .help("such as `finance: [alice, bob]`");
+            continue;
+        };
+        if names.is_empty() {
+            d.error(
+                key.place,
+                "a role that nobody has: what waits for it would never be decided",
+            )
+            .help("name agents of `tokens`, or leave the role out");
+        }
+        let mut known = Vec::with_capacity(names.len());
+        for node in names {
+            let Some(name) = yaml::text(node, "a role's agent", d) else {
+                continue;
+            };
+            if tokens.is_some_and(|tokens| !tokens.agents().any(|agent| agent == name)) {
+                d.error(
+                    node.place,
+                    "somebody with a role is none of the agents that have a token",
+                )
+                .help("each is the `agent` of one of `tokens`");
+            }
+            known.push(name.to_owned());
+        }
+        roles.insert(key.name.clone(), known);
+    }
 }
 
 fn token(node: &Node, tokens: &mut Tokens, d: &mut Diagnostics) {

@@ -132,13 +132,21 @@ alerts: {deduplicate_seconds: 0, per_minute: 18, queue: 19, sinks: [{kind: stdou
   {kind: syslog, address: 'tcp://[::1]', facility: local7, app_name: gate, attempts: 20, retry_seconds: 21, timeout_seconds: 22},
   {kind: syslog, address: 'unix:/dev/log'},
   {kind: webhook, url: 'https://hooks.example.com/alerts', secret: '${SECRET}'}]}
+approvals: {path: a.db, most: 26, keep_days: 27, webhook: {url: 'https://hooks.example.com/approvals', secret: '${SECRET}', attempts: 28}}
 a2a: {max_payload_bytes: 23, max_json_depth: 24, max_array_length: 25}
 telemetry: {otlp_endpoint: 'http://localhost:4318/', log_format: json}
-auth: {tokens: [{agent: a, token: '${SECRET}'}, {agent: b, token: '${CSTP_TOKEN_CLAUDE}'}], operators: [b]}
+auth: {tokens: [{agent: a, token: '${SECRET}'}, {agent: b, token: '${CSTP_TOKEN_CLAUDE}'}], operators: [b], roles: {finance: [a, b], duty: [a]}}
 ",
     )
     .unwrap();
     assert_eq!(settings.auth.operators, ["b"]);
+    assert_eq!(settings.auth.roles_of("a"), ["duty", "finance"]);
+    assert_eq!(settings.auth.roles_of("b"), ["finance", "admin"]);
+    assert!(settings.auth.roles_of("c").is_empty());
+    let approvals = &settings.approvals;
+    assert_eq!(approvals.path.to_str(), Some("a.db"));
+    assert_eq!((approvals.most, approvals.keep_days), (26, 27));
+    assert_eq!(approvals.webhook.as_ref().unwrap().attempts, 28);
     assert_eq!(settings.a2a, Limits::new(23, 24, 25).unwrap());
     let alerts = &settings.alerts;
     assert!(alerts.deduplicate.is_zero());
@@ -507,6 +515,28 @@ fn wrong() -> Vec<(&'static str, String)> {
         (
             "operators without authentication",
             file("auth: {enabled: false, operators: [a]}\n"),
+        ),
+        (
+            "a role of somebody without a token, and one that nobody has",
+            with_tokens(
+                "    - {agent: a, token: \"${SECRET}\"}\n  roles: {finance: [a, b], duty: []}\n",
+            ),
+        ),
+        (
+            "roles that are no lists",
+            with_tokens("    - {agent: a, token: \"${SECRET}\"}\n  roles: {finance: a}\n"),
+        ),
+        (
+            "roles without authentication",
+            file("auth: {enabled: false, roles: {finance: [a]}}\n"),
+        ),
+        (
+            "a webhook for approvals without a secret",
+            file("approvals:\n  webhook: {url: \"https://S3CR3T.example.com/S3CR3T\"}\n"),
+        ),
+        (
+            "approvals that cannot be kept",
+            file("approvals: {most: 0, keep: 5, webhook: [1]}\n"),
         ),
         (
             "packets that are too deep",

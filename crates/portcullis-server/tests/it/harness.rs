@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portcullis_core::approval::Approvals;
 use portcullis_server::Server;
 use portcullis_server::auth::Token;
 use portcullis_server::config::Settings;
@@ -37,6 +39,7 @@ pub(crate) fn settings(data: &Path) -> Settings {
     settings.agent.name = "cognition-engines".to_owned();
     settings.evidence.directory = data.join("evidence");
     settings.memory.path = data.join("memory.db");
+    settings.approvals.path = data.join("approvals.db");
     let pack = data.join("pack.yaml");
     std::fs::write(&pack, PACK).unwrap();
     settings.policy.pack = Some(pack);
@@ -69,6 +72,22 @@ impl Running {
         let mut settings = settings(data.path());
         change(&mut settings);
         let server = Server::start(settings).await.unwrap();
+        Self::run(server, data)
+    }
+
+    /// With approvals that the test keeps.
+    pub(crate) async fn keeping(
+        approvals: Arc<dyn Approvals>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path());
+        change(&mut settings);
+        let server = Server::start_with(settings, approvals).await.unwrap();
+        Self::run(server, data)
+    }
+
+    fn run(server: Server, data: TempDir) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (address, url) = (server.address(), server.url().to_owned());
         let done = tokio::spawn(server.run(async {

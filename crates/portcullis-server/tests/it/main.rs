@@ -7,6 +7,8 @@ mod acceptance;
 #[cfg(test)]
 mod alerts;
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod callbacks;

@@ -83,12 +83,15 @@ async fn it_lists_the_routes_that_there_are_and_whether_they_need_a_token() {
         "GET /metrics",
         "GET /openapi.json",
         "GET /ready",
+        "GET /v1/approvals",
+        "GET /v1/approvals/{id}",
         "GET /v1/guard/alerts",
         "GET /v1/guard/quarantine",
         "GET /v1/guard/runs/{run_id}",
         "POST /cstp",
         "POST /v1/a2a/convert",
         "POST /v1/a2a/import",
+        "POST /v1/approvals/{id}",
         "POST /v1/guard/evaluate",
         "POST /v1/guard/quarantine/{run_id}",
     ];
@@ -407,6 +410,62 @@ async fn answers_about_runs_are_what_it_says() {
         assert_eq!(response.status(), status, "{verb} {at} {body}");
         let answer = serde_json::from_str(&response.text().await.unwrap()).unwrap();
         assert_described(&format!("{verb} {path}"), status, &answer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_about_approvals_are_what_it_says() {
+    use crate::approvals::{ALICE, approve, ask, paused, refund, served, step};
+    let server = served().await;
+    let (evaluate, one) = ("post /v1/guard/evaluate", "/v1/approvals/{id}");
+    let (status, answer) = step(&server, &refund(5.0), None).await;
+    assert_described(evaluate, status, &answer);
+    let id = answer["approval"]["id"].as_str().unwrap();
+    assert_valid(
+        &component("GuardedStep"),
+        &json!({"event": refund(5.0), "approval": id}),
+    );
+    for approval in ["unknown", id] {
+        let (status, answer) = step(&server, &refund(6.0), Some(approval)).await;
+        assert_described(evaluate, status, &answer);
+    }
+    let own = paused(&server, &refund(7.0)).await;
+    approve(&server, &own).await;
+    step(&server, &refund(7.0), Some(&own)).await;
+    let answer = json!({"decision": "approve", "note": "fine"});
+    assert_valid(&component("ApprovalAnswer"), &answer);
+    for (verb, path, token, body, status) in [
+        ("get", "", ALICE, None, 200),
+        ("get", "?status=x", ALICE, None, 400),
+        ("get", id, ALICE, None, 200),
+        ("get", own.as_str(), ALICE, None, 200),
+        ("get", "unknown", ALICE, None, 404),
+        (
+            "post",
+            id,
+            crate::harness::EMERSON,
+            Some(answer.clone()),
+            403,
+        ),
+        ("post", id, ALICE, Some(json!({})), 400),
+        ("post", id, ALICE, Some(answer), 200),
+        ("post", id, ALICE, Some(json!({"decision": "deny"})), 409),
+        (
+            "post",
+            "unknown",
+            ALICE,
+            Some(json!({"decision": "deny"})),
+            404,
+        ),
+    ] {
+        let (at, known) = match path {
+            "" | "?status=x" => (format!("/v1/approvals{path}"), "/v1/approvals"),
+            id => (format!("/v1/approvals/{id}"), one),
+        };
+        let method = verb.to_uppercase().parse().unwrap();
+        let (found, answer) = ask(&server, token, method, &at, body).await;
+        assert_eq!(found, status, "{verb} {at}: {answer}");
+        assert_described(&format!("{verb} {known}"), status, &answer);
     }
 }
 

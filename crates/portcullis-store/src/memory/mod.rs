@@ -17,7 +17,9 @@ use portcullis_core::memory::{
 };
 
 pub use index::By;
-pub use sqlite::{OpenError, SqliteMemory, SqliteOptions, SqliteStats};
+pub use sqlite::{SqliteMemory, SqliteOptions, SqliteStats};
+
+pub use crate::sqlite::OpenError;
 
 /// Keeps decisions and finds them again.
 ///

@@ -1,5 +1,9 @@
-//! What the evidence log and the memory promise, tested from outside: one binary, a module per promise.
+//! What the evidence log, the memory and the approvals promise, tested from outside: one binary, a module per promise.
 
+#[cfg(test)]
+mod approvals;
+#[cfg(test)]
+mod approvals_crash;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]

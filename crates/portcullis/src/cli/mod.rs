@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod a2a;
+mod approvals;
 mod decision;
 mod deep;
 mod quarantine;
@@ -15,6 +16,9 @@ use portcullis_core::Severity;
 use portcullis_core::detectors::Kind;
 
 pub(crate) use a2a::{A2aCommand, A2aImportArgs, ConvertArgs, LimitArgs, StreamArgs};
+pub(crate) use approvals::{
+    ApprovalListArgs, ApprovalShowArgs, ApprovalWaitArgs, ApprovalsCommand, DecideArgs, KeptArgs,
+};
 pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
     ListArgs, MemoryArgs, Place, QueryArgs, RecordArgs, ReviewArgs, ShowDecisionArgs,
@@ -98,6 +102,14 @@ pub(crate) enum Command {
                       portcullis quarantine release run-17 --reason 'a false alarm'"
     )]
     Quarantine(QuarantineCommand),
+    /// See which steps wait for a person, and say yes or no to one.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+                      portcullis approvals list\n  \
+                      portcullis approvals approve 019a8b5e8f2c7cc0b1a53f0a8a6e2d11 --note 'checked with the customer'"
+    )]
+    Approvals(ApprovalsCommand),
     /// Turn what agents tell each other into evidence.
     #[command(
         subcommand,

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod a2a;
+pub(crate) mod approvals;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod decision;

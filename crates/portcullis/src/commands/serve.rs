@@ -125,6 +125,7 @@ fn override_by(args: &ServeArgs, settings: &mut Settings) {
     if let Some(data) = &args.data_dir {
         settings.evidence.directory = data.join("evidence");
         settings.memory.path = data.join(config::MEMORY_FILE);
+        settings.approvals.path = data.join(config::APPROVALS_FILE);
     }
     settings.policy.allow_none |= args.allow_no_policy;
     settings.auth.enabled &= !args.no_auth;
@@ -136,6 +137,7 @@ fn failure(error: StartError) -> Failure {
         | StartError::Thread(_)
         | StartError::Evidence(_)
         | StartError::Memory(_)
+        | StartError::Approvals(_)
         | StartError::Quarantine(_) => Failure::Unavailable(error.into()),
         StartError::Policy(_)
         | StartError::Guardrails(_)
@@ -144,6 +146,7 @@ fn failure(error: StartError) -> Failure {
         | StartError::Embedder(_)
         | StartError::Callbacks(_)
         | StartError::Alerts(_)
+        | StartError::ApprovalWebhook(_)
         | StartError::Deep(_)
         | StartError::NoTokens => Failure::Input(error.into()),
     }

@@ -16,7 +16,12 @@ pub(crate) fn blocks(file: &str, language: &str) -> Vec<String> {
 fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
     let files = Files::new();
     let (mut packs, mut tested) = (0, 0);
-    for file in ["README.md", "docs/guide.md", "docs/alerts.md"] {
+    for file in [
+        "README.md",
+        "docs/guide.md",
+        "docs/alerts.md",
+        "docs/approvals.md",
+    ] {
         for block in blocks(file, "yaml") {
             if let Some(name) = value_after(&block, "policy_pack: ") {
                 packs += 1;
@@ -35,7 +40,7 @@ fn every_pack_in_the_documentation_loads_and_its_cases_hold() {
             }
         }
     }
-    assert_eq!((packs, tested), (9, 6));
+    assert_eq!((packs, tested), (10, 7));
 }
 
 /// The guide's packet becomes what the guide shows.
@@ -121,6 +126,16 @@ fn the_servers_configurations_load_and_their_keys_are_explained() {
         if block.starts_with("alerts:") || block.starts_with("auth:") {
             load("docs/alerts.md", &block);
         }
+    }
+    let approvals = blocks("docs/approvals.md", "yaml");
+    let about_server = ["# server.yaml", "approvals:"];
+    let approvals: Vec<_> = approvals
+        .iter()
+        .filter(|block| about_server.iter().any(|start| block.starts_with(start)))
+        .collect();
+    assert_eq!(approvals.len(), 2);
+    for block in approvals {
+        load("docs/approvals.md", block);
     }
     let deep = blocks("docs/deep.md", "yaml");
     let deep: Vec<_> = deep

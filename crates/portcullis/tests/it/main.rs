@@ -5,6 +5,8 @@ mod a2a;
 #[cfg(test)]
 mod a2a_sdk;
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod decision;

@@ -11,9 +11,10 @@ use portcullis_core::memory::{EmbedError, Embedder};
 use rusqlite::params;
 
 use super::rows::{self, COLUMNS, WIDTH};
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use super::vectors::Codes;
 use crate::memory::MemoryError;
+use crate::sqlite::lock;
 
 /// How many texts a model is given at once.
 const AT_ONCE: usize = 32;

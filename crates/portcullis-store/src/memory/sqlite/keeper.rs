@@ -12,11 +12,11 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::batch::{Batch, Write};
 use super::follow::{Follower, Slice};
-use super::readers::snapshot;
 use super::rows;
 use super::shared::Shared;
 use crate::memory::MemoryError;
 use crate::queue::Gather;
+use crate::sqlite::snapshot;
 
 /// How often to look whether another process has written.
 const POLL: Duration = Duration::from_millis(250);

@@ -5,20 +5,16 @@
 //! | `keeper` | the thread that writes: group commit, then the index, then the answers |
 //! | `follow` | how the index learns of every change, whoever made it |
 //! | `batch`, `rows` | what is done to the tables, and what is in them |
-//! | `schema`, `open` | which tables there are, and whether a file has them |
+//! | `schema` | which tables there are |
 //! | `embedding` | the thread that gives decisions their vectors |
-//! | `readers` | connections for those who ask |
 //!
 //! Several processes may use one file. Each has an index of its own, and hears of what the others write
 //! within a quarter of a second.
 
 mod batch;
 mod embedding;
-mod errors;
 mod follow;
 mod keeper;
-mod open;
-mod readers;
 mod rows;
 mod schema;
 mod shared;
@@ -34,13 +30,12 @@ use portcullis_core::memory::{
 };
 use rusqlite::Connection;
 
-pub use errors::OpenError;
-
 use self::embedding::Background;
 use self::keeper::Keeper;
-use self::shared::{Shared, lock};
+use self::shared::Shared;
 use super::index::{Asked, By};
-use super::{Found, Hit, Listing, Memory, MemoryError, MemoryState, Recorded};
+use super::{Found, Hit, Listing, Memory, MemoryError, MemoryState, OpenError, Recorded};
+use crate::sqlite::{FileOptions, lock, open, snapshot};
 
 /// Where a memory is kept, and how.
 #[derive(Debug, Clone)]
@@ -104,7 +99,12 @@ pub struct SqliteMemory {
 impl SqliteMemory {
     /// Opens or creates the database. Returns at once: what is in it is loaded behind it.
     pub fn open(options: SqliteOptions, embedder: Arc<dyn Embedder>) -> Result<Self, OpenError> {
-        let (connection, place) = open::open(&options)?;
+        let file = FileOptions {
+            path: &options.path,
+            busy_timeout: options.busy_timeout,
+            size_limit: options.size_limit,
+        };
+        let (connection, place) = open(file, &schema::FORMAT)?;
         let embed_in_background = options.embed_in_background;
         let shared = Arc::new(Shared::new(place, options, embedder));
         let keeper = Keeper::new(Arc::clone(&shared), connection);
@@ -281,7 +281,7 @@ impl Memory for SqliteMemory {
             return Err(MemoryError::Closed);
         }
         let exported = self.shared.readers.another().and_then(|connection| {
-            readers::snapshot(&connection, |connection| rows::each(connection, &mut *each))
+            snapshot(&connection, |connection| rows::each(connection, &mut *each))
         });
         exported.map_err(|error| self.shared.error(&error))
     }

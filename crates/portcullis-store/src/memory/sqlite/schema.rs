@@ -1,13 +1,12 @@
 //! The tables, and how a database of an older version gets them.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use crate::sqlite::Format;
 
-/// What SQLite's header says whose file it is: `PCLS`.
-pub(super) const APPLICATION: i32 = 0x5043_4c53;
-
-/// Migrations in their order; the version of a database is how many of them it has seen. One that was
-/// released is never changed: what is wrong with it is mended by the next.
-pub(super) const MIGRATIONS: &[&[&str]] = &[FIRST, SECOND];
+/// A memory: `PCLS`.
+pub(super) const FORMAT: Format<'static> = Format {
+    application: 0x5043_4c53,
+    migrations: &[FIRST, SECOND],
+};
 
 const FIRST: &[&str] = &[
     // The number of the last change, whatever was changed.
@@ -84,80 +83,30 @@ const SECOND: &[&str] = &[
     ) STRICT, WITHOUT ROWID",
 ];
 
-/// What kind of database this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// There is nothing in it.
-    Empty,
-    /// One of ours, of this version.
-    Ours(usize),
-    /// Somebody else's.
-    Foreign,
-}
-
-/// Looks, and changes nothing.
-pub(super) fn kind(connection: &Connection) -> rusqlite::Result<Kind> {
-    let application: i32 = connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
-    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if application == APPLICATION {
-        return Ok(usize::try_from(version).map_or(Kind::Foreign, Kind::Ours));
-    }
-    let tables = "SELECT count(*) FROM sqlite_schema";
-    let tables: i64 = connection.query_row(tables, [], |row| row.get(0))?;
-    Ok(match (application, version, tables) {
-        (0, 0, 0) => Kind::Empty,
-        _ => Kind::Foreign,
-    })
-}
-
-/// Does what is left to do. `after` hears of every statement that was executed.
-///
-/// A migration and its number are one transaction: whoever is killed in between leaves the database as it
-/// was, and the next does it again.
-pub(super) fn migrate(
-    connection: &Connection,
-    migrations: &[&[&str]],
-    after: &mut dyn FnMut(),
-) -> rusqlite::Result<()> {
-    loop {
-        // Seen again under the lock: two processes may open a new database at once.
-        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-        let done = match kind(&transaction)? {
-            Kind::Empty => 0,
-            Kind::Ours(version) => version,
-            Kind::Foreign => return Ok(()),
-        };
-        let Some(statements) = migrations.get(done) else {
-            return Ok(());
-        };
-        for statement in *statements {
-            transaction.execute_batch(statement)?;
-            after();
-        }
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
-        transaction.pragma_update(None, "user_version", (done + 1) as i64)?;
-        transaction.commit()?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use rusqlite::Connection;
+
     use super::*;
+    use crate::sqlite::Kind;
 
     const DATABASE: &str = "PORTCULLIS_MIGRATED_DATABASE";
     const STATEMENTS: &str = "PORTCULLIS_MIGRATED_STATEMENTS";
 
     /// As it may be some day.
-    fn two() -> Vec<&'static [&'static str]> {
-        let second: &[&str] = &[
-            "ALTER TABLE decision ADD COLUMN colour TEXT",
-            "CREATE INDEX decision_colour ON decision (colour)",
-        ];
-        vec![FIRST, second]
-    }
+    const TWO: Format<'static> = Format {
+        migrations: &[
+            FIRST,
+            &[
+                "ALTER TABLE decision ADD COLUMN colour TEXT",
+                "CREATE INDEX decision_colour ON decision (colour)",
+            ],
+        ],
+        ..FORMAT
+    };
 
     fn open(path: &Path) -> Connection {
         let connection = Connection::open(path).unwrap();
@@ -179,13 +128,22 @@ mod tests {
     fn a_migration_is_done_once() {
         let directory = tempfile::tempdir().unwrap();
         let connection = open(&directory.path().join("memory.db"));
-        assert_eq!(kind(&connection).unwrap(), Kind::Empty);
+        assert_eq!(FORMAT.kind(&connection).unwrap(), Kind::Empty);
         let mut statements = 0;
         for _ in 0..2 {
-            migrate(&connection, MIGRATIONS, &mut || statements += 1).unwrap();
-            let all: usize = MIGRATIONS.iter().map(|migration| migration.len()).sum();
+            FORMAT
+                .migrate(&connection, &mut || statements += 1)
+                .unwrap();
+            let all: usize = FORMAT
+                .migrations
+                .iter()
+                .map(|migration| migration.len())
+                .sum();
             assert_eq!(statements, all);
-            assert_eq!(kind(&connection).unwrap(), Kind::Ours(MIGRATIONS.len()));
+            assert_eq!(
+                FORMAT.kind(&connection).unwrap(),
+                Kind::Ours(FORMAT.migrations.len())
+            );
         }
     }
 
@@ -193,11 +151,15 @@ mod tests {
     fn an_older_database_gets_what_it_lacks() {
         let directory = tempfile::tempdir().unwrap();
         let connection = open(&directory.path().join("old.db"));
-        migrate(&connection, &MIGRATIONS[..1], &mut || {}).unwrap();
-        assert_eq!(kind(&connection).unwrap(), Kind::Ours(1));
-        migrate(&connection, MIGRATIONS, &mut || {}).unwrap();
+        let old = Format {
+            migrations: &FORMAT.migrations[..1],
+            ..FORMAT
+        };
+        old.migrate(&connection, &mut || {}).unwrap();
+        assert_eq!(FORMAT.kind(&connection).unwrap(), Kind::Ours(1));
+        FORMAT.migrate(&connection, &mut || {}).unwrap();
         let new = open(&directory.path().join("new.db"));
-        migrate(&new, MIGRATIONS, &mut || {}).unwrap();
+        FORMAT.migrate(&new, &mut || {}).unwrap();
         assert_eq!(schema(&connection), schema(&new));
     }
 
@@ -205,8 +167,8 @@ mod tests {
     fn half_a_migration_is_none() {
         let directory = tempfile::tempdir().unwrap();
         let whole = open(&directory.path().join("whole.db"));
-        migrate(&whole, &two(), &mut || {}).unwrap();
-        let first = MIGRATIONS[0].len();
+        TWO.migrate(&whole, &mut || {}).unwrap();
+        let first = FORMAT.migrations[0].len();
         for wal in [false, true] {
             let path = directory.path().join(format!("killed-{wal}.db"));
             if wal {
@@ -229,10 +191,10 @@ mod tests {
                     0 => Kind::Empty,
                     version => Kind::Ours(version),
                 };
-                assert_eq!(kind(&open(&path)).unwrap(), expected, "{statements}");
+                assert_eq!(FORMAT.kind(&open(&path)).unwrap(), expected, "{statements}");
             }
             let connection = open(&path);
-            migrate(&connection, &two(), &mut || {}).unwrap();
+            TWO.migrate(&connection, &mut || {}).unwrap();
             assert_eq!(schema(&connection), schema(&whole));
         }
     }
@@ -242,7 +204,7 @@ mod tests {
     fn dies_in_a_migration() {
         let path = std::env::var(DATABASE).expect("started by the test that looks what it leaves");
         let mut left: usize = std::env::var(STATEMENTS).unwrap().parse().unwrap();
-        migrate(&open(path.as_ref()), &two(), &mut || {
+        TWO.migrate(&open(path.as_ref()), &mut || {
             left -= 1;
             if left == 0 {
                 std::process::abort();

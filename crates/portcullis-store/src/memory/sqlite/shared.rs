@@ -1,20 +1,18 @@
 //! What the threads of a memory have in common.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use portcullis_core::memory::Embedder;
 use rusqlite::Connection;
 
 use super::batch::{Batch, Failure, Write, task};
-use super::errors::explain;
-use super::open::Place;
-use super::readers::Readers;
 use super::{SqliteOptions, SqliteStats};
 use crate::memory::MemoryError;
 use crate::memory::index::Index;
 use crate::queue::{Queue, Refused};
+use crate::sqlite::{Place, Readers, explain, lock};
 
 pub(super) struct Shared {
     pub(super) place: Place,
@@ -262,9 +260,4 @@ impl Signal {
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         !state.stopped
     }
-}
-
-/// What is behind these locks is never left half changed.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

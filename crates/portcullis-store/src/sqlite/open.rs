@@ -7,14 +7,24 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::SqliteOptions;
 use super::errors::OpenError;
-use super::schema::{self, Kind, MIGRATIONS};
+use super::format::{Format, Kind};
+
+/// Which file, and what to expect of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileOptions<'p> {
+    /// It is made if it is not there, and so is its folder.
+    pub(crate) path: &'p Path,
+    /// How long to wait for another process that writes.
+    pub(crate) busy_timeout: Duration,
+    /// How many bytes it may have.
+    pub(crate) size_limit: Option<u64>,
+}
 
 /// The file as it was opened: whether what is written still goes where it is looked for.
 #[derive(Debug)]
-pub(super) struct Place {
-    pub(super) path: PathBuf,
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
     #[cfg(unix)]
     identity: (u64, u64),
 }
@@ -22,12 +32,12 @@ pub(super) struct Place {
 impl Place {
     /// A file that was removed takes writes as before; they only lead nowhere.
     #[cfg(unix)]
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|metadata| identity(&metadata) == self.identity)
     }
 
     #[cfg(not(unix))]
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.path.exists()
     }
 }
@@ -39,32 +49,36 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 /// Opens the database to write to, and makes it if it is not there.
-pub(super) fn open(options: &SqliteOptions) -> Result<(Connection, Place), OpenError> {
-    let place = place(&options.path)?;
+pub(crate) fn open(
+    options: FileOptions<'_>,
+    format: &Format<'_>,
+) -> Result<(Connection, Place), OpenError> {
+    let place = place(options.path)?;
     let path = &place.path;
     let failed = |error| OpenError::of(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let connection = connect(path, flags, options.busy_timeout).map_err(failed)?;
     // Before anything is changed in it.
-    match schema::kind(&connection).map_err(failed)? {
+    let known = format.migrations.len();
+    match format.kind(&connection).map_err(failed)? {
         Kind::Foreign => return Err(OpenError::Foreign { path: path.clone() }),
-        Kind::Ours(found) if found > MIGRATIONS.len() => {
+        Kind::Ours(found) if found > known => {
             return Err(OpenError::Newer {
                 path: path.clone(),
                 found,
-                known: MIGRATIONS.len(),
+                known,
             });
         }
         Kind::Ours(_) | Kind::Empty => {}
     }
-    prepare(&connection, options).map_err(failed)?;
+    prepare(&connection, options.size_limit).map_err(failed)?;
     if !write_ahead(&connection, options.busy_timeout).map_err(failed)? {
         return Err(OpenError::Database(format!(
             "{} cannot have a write-ahead log: put it on a local disk",
             path.display()
         )));
     }
-    schema::migrate(&connection, MIGRATIONS, &mut || {}).map_err(failed)?;
+    format.migrate(&connection, &mut || {}).map_err(failed)?;
     Ok((connection, place))
 }
 
@@ -82,13 +96,13 @@ fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> rusqlite::Result<Co
     Ok(connection)
 }
 
-fn prepare(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, size_limit: Option<u64>) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     // What is forgotten does not stay in pages that nobody uses.
     set(connection, "secure_delete", 1)?;
     set(connection, "journal_size_limit", 64 << 20)?;
-    if let Some(limit) = options.size_limit {
+    if let Some(limit) = size_limit {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let pages = i64::try_from(limit / u64::from(page.max(1))).unwrap_or(i64::MAX);
         set(connection, "max_page_count", pages.max(1))?;

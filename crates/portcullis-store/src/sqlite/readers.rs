@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::lock;
 use super::open::open_to_read;
-use super::shared::lock;
 
 /// How many are kept for the next. More than that are made as needed.
 const IDLE: usize = 8;
 
 /// A few connections, each with its prepared statements.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(crate) struct Readers {
     path: PathBuf,
     busy: Duration,
     /// None, once it is closed.
@@ -22,7 +22,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf, busy: Duration) -> Self {
+    pub(crate) fn new(path: PathBuf, busy: Duration) -> Self {
         Self {
             path,
             busy,
@@ -31,7 +31,7 @@ impl Readers {
     }
 
     /// Reads, all from the same moment. None if this is closed.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
@@ -54,22 +54,22 @@ impl Readers {
     }
 
     /// A connection for somebody who takes long.
-    pub(super) fn another(&self) -> rusqlite::Result<Connection> {
+    pub(crate) fn another(&self) -> rusqlite::Result<Connection> {
         open_to_read(&self.path, self.busy)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         lock(&self.idle).is_none()
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let idle = lock(&self.idle).take();
         drop(idle);
     }
 }
 
 /// Reads, all from the same moment.
-pub(super) fn snapshot<T>(
+pub(crate) fn snapshot<T>(
     connection: &Connection,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// Why a memory was not opened.
+/// Why a file was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The operating system does not let us.
@@ -75,7 +75,7 @@ impl OpenError {
 }
 
 /// What is wrong, with which file, and what to do.
-pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> String {
+pub(crate) fn explain(path: &Path, error: &rusqlite::Error) -> String {
     let path = path.display();
     let help = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
