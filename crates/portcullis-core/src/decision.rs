@@ -367,9 +367,24 @@ pub struct Decision {
     /// What to do about it, where the rule knows.
     #[serde(default)]
     pub remediation: Option<Cow<'static, str>>,
+    /// With PAUSE: what lifts it, where the rule's name would lift too much. See [`pause_key`](Self::pause_key).
+    #[serde(skip)]
+    pub lifted_by: Option<Box<RuleId>>,
 }
 
 impl Decision {
+    /// The same, and its pause is lifted by this.
+    pub fn with_pause_key(mut self, key: &str) -> Self {
+        self.lifted_by = Some(Box::new(RuleId::from(key)));
+        self
+    }
+
+    /// By what a person's yes to its pause is known: the rule's name, unless that stands for several things, as the name
+    /// of all that did not answer in time does.
+    pub fn pause_key(&self) -> &RuleId {
+        self.lifted_by.as_deref().unwrap_or(&self.rule_id)
+    }
+
     fn new(action: Action, rule_id: RuleId, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             action,
@@ -388,6 +403,7 @@ impl Decision {
             classifier_result: None,
             retryable: false,
             remediation: None,
+            lifted_by: None,
         }
     }
 

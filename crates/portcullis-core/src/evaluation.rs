@@ -40,16 +40,18 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// What is decided where the pauses of these rules have been lifted.
-    pub fn lifted(&self, rules: &[RuleId]) -> &Decision {
-        let mut decision = &self.decision;
-        for next in &self.if_lifted {
-            if decision.action != Action::Pause || !rules.contains(&decision.rule_id) {
-                break;
-            }
-            decision = next;
+    /// The same where the pauses of these have been lifted, by [`Decision::pause_key`].
+    pub fn lift(mut self, pauses: &[RuleId]) -> Self {
+        let is_lifted = |decision: &Decision| {
+            decision.action == Action::Pause && pauses.contains(decision.pause_key())
+        };
+        let mut next = std::mem::take(&mut self.if_lifted).into_iter();
+        while is_lifted(&self.decision) {
+            let Some(decision) = next.next() else { break };
+            self.decision = decision;
         }
-        decision
+        self.if_lifted = next.collect();
+        self
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::{Event, EventType};
 use crate::ids::RuleId;
 
 /// The steps of a run, as far as sequence rules care: when each last saw what it waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct History {
     steps: u64,
     seen: BTreeMap<RuleId, u64>,
@@ -15,7 +17,14 @@ pub struct History {
 impl History {
     /// How many steps ago the rule last saw what it waits for; 1 is the step before this one.
     pub fn steps_since(&self, rule: &RuleId) -> Option<u64> {
-        self.seen.get(rule).map(|step| self.steps - step)
+        self.seen
+            .get(rule)
+            .map(|step| self.steps.saturating_sub(*step))
+    }
+
+    /// How many steps there were.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Adds a step at which these rules saw what they wait for.

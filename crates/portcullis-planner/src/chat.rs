@@ -296,6 +296,17 @@ pub enum ModelError {
     BrokeOff,
 }
 
+impl ModelError {
+    /// What happened, without a server's own words: for records that are kept.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Self::Unreachable(_) => "no answer from the chat model".to_owned(),
+            Self::Refused { status, .. } => format!("the chat model's server answers {status}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Puts a turn together from its pieces.
 #[derive(Debug)]
 pub struct TurnBuilder {
@@ -343,6 +354,11 @@ impl TurnBuilder {
             Delta::Usage(usage) => self.usage = Some(*usage),
         }
         Ok(())
+    }
+
+    /// How much has come so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.limit - self.room
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), ModelError> {

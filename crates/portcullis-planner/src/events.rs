@@ -12,7 +12,7 @@ pub enum RunEvent {
     Step(u32),
     /// The next piece of what the model says, as it may be shown.
     Text(String),
-    /// What was shown of this step's text is void: the model is asked again.
+    /// What was shown of this step's text is void: the model is asked again, or the text follows anew.
     Discarded,
     /// A tool begins to run.
     ToolStarted {

@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, FutureExt, select};
 use jiff::Timestamp;
-use portcullis_core::{Context, ErrorCode, RuleId, StopSpec};
+use portcullis_core::{Context, ErrorCode, History, RuleId, StopSpec};
 use portcullis_runtime::approval::{ApprovalError, Approvals};
 use portcullis_runtime::{Gate, MemoryApprovals};
 use serde_json::json;
@@ -317,6 +317,7 @@ impl Planner {
             messages,
             judged: 0,
             retries: Vec::new(),
+            history: History::default(),
             next: Next::Ask { held: None },
         };
         self.drive(Drive::new(self, state, events), cancel).await
@@ -337,18 +338,17 @@ impl Planner {
         let digest = state.digest();
         let mut drive = Drive::new(self, state, events);
         let mut cancel = pin!(cancel);
-        let cleared = match select(cancel.as_mut(), pin!(drive.clear(digest))).await {
-            Either::Left(_) => None,
-            Either::Right((cleared, _)) => Some(cleared?),
-        };
-        match cleared {
-            Some(true) => Ok(self.drive(drive, cancel).await),
-            Some(false) => Ok(Finished {
-                trajectory: waiting.trajectory().clone(),
-                outcome: Outcome::Suspended(Box::new(waiting)),
-            }),
-            None => Ok(drive.finish(Outcome::Cancelled.into()).await),
+        // An answer is used up and the run goes on, or neither.
+        if cancel.as_mut().now_or_never().is_some() {
+            return Ok(drive.finish(Outcome::Cancelled.into()).await);
         }
+        if drive.clear(digest).await? {
+            return Ok(self.drive(drive, cancel).await);
+        }
+        Ok(Finished {
+            trajectory: waiting.trajectory().clone(),
+            outcome: Outcome::Suspended(Box::new(waiting)),
+        })
     }
 
     async fn drive(&self, mut drive: Drive<'_>, cancel: impl Future<Output = ()>) -> Finished {

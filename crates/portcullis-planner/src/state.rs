@@ -2,7 +2,7 @@
 
 use portcullis_core::canonical::exact_digest;
 use portcullis_core::evidence::Digest;
-use portcullis_core::{Context, Event, EventType, PauseScope, RuleId};
+use portcullis_core::{Context, Event, EventType, History, PauseScope, RuleId};
 use portcullis_runtime::{prompt_event, result_event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -69,6 +69,8 @@ pub(crate) struct State {
     /// How many of the messages have been judged.
     pub(crate) judged: usize,
     pub(crate) retries: Vec<Retries>,
+    /// What sequence rules know of it, when it is suspended.
+    pub(crate) history: History,
     pub(crate) trajectory: Trajectory,
     pub(crate) next: Next,
 }

@@ -112,6 +112,12 @@ where
 /// What a tool is called that there is not. What the model wrote in its place would be repeated unjudged.
 pub(crate) const UNKNOWN_TOOL: &str = "unknown_tool";
 
+/// Whether it can be a tool's name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-:/".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(in_names)
+}
+
 /// The tools of a planner, in the order in which the model sees them.
 #[derive(Clone, Default)]
 pub(crate) struct Tools {

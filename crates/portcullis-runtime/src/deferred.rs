@@ -201,10 +201,12 @@ impl Plan {
                 if !fail_open {
                     gathered.decide(PLACE, failed(id, &error));
                 } else if self.required {
-                    timed_out(routing.on_timeout, &error, gathered);
+                    timed_out(id, routing.on_timeout, &error, gathered);
                 }
             }
-            Ok(Some(DeepAnswer::NoAnswer(why))) => timed_out(routing.on_timeout, &why, gathered),
+            Ok(Some(DeepAnswer::NoAnswer(why))) => {
+                timed_out(id, routing.on_timeout, &why, gathered);
+            }
             Ok(Some(DeepAnswer::NotAsked(why))) => {
                 self.not_asked(id, &why, routing, fail_open, gathered);
             }
@@ -214,7 +216,7 @@ impl Plan {
             }
             Ok(Some(DeepAnswer::Unavailable)) => self.miss(id, routing, fail_open, gathered),
             Err(AskError::Await(error)) => {
-                timed_out(routing.on_timeout, &error.to_string(), gathered);
+                timed_out(id, routing.on_timeout, &error.to_string(), gathered);
             }
             Err(AskError::Submit(error)) => {
                 self.not_asked(id, &error.to_string(), routing, fail_open, gathered);
@@ -235,7 +237,7 @@ impl Plan {
         if !fail_open && !self.required {
             gathered.decide(PLACE, failed(id, why));
         } else if self.required || routing.async_wait_ms > 0.0 {
-            timed_out(routing.on_timeout, why, gathered);
+            timed_out(id, routing.on_timeout, why, gathered);
         }
     }
 
@@ -243,7 +245,7 @@ impl Plan {
     fn miss(&self, id: &RuleId, routing: &Routing, fail_open: bool, gathered: &mut Gathered) {
         if self.required {
             let why = format!("'{id}' is required and not available");
-            timed_out(routing.on_timeout, &why, gathered);
+            timed_out(id, routing.on_timeout, &why, gathered);
         } else if !fail_open {
             gathered.decide(PLACE, failed(id, UNAVAILABLE));
         }
@@ -361,6 +363,8 @@ pub(crate) fn take_late(
                 _ => continue,
             };
             decision.redactions.clear();
+            // A yes to this is none to what the same rule says of the step at hand.
+            decision = decision.with_pause_key(&format!("{id}@{}", response.correlation_id));
             decision.reason = format!("Late, on an earlier step: {}", decision.reason).into();
             if decision.action < Action::Pause {
                 let effects = std::mem::take(&mut decision.effects);
@@ -404,7 +408,7 @@ fn disabled(policy: &Policy, id: &RuleId) -> bool {
         .any(|rule| rule.id == *id && !rule.enabled)
 }
 
-fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
+fn timed_out(id: &RuleId, on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
     gathered.fallbacks.push(on_timeout);
     let decision = match on_timeout {
         OnTimeout::Allow => return,
@@ -427,7 +431,9 @@ fn timed_out(on_timeout: OnTimeout, why: &str, gathered: &mut Gathered) {
         Decision {
             was_sync: false,
             ..decision
-        },
+        }
+        // All that are late go by one name, and a yes is to one of them.
+        .with_pause_key(&format!("{}:{id}", RuleId::TIMEOUT)),
     );
 }
 

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use portcullis_core::approval::{Approval, Binding};
 use portcullis_core::canonical::exact_digest;
 use portcullis_core::{
-    Action, Context, Decision, Evaluation, Event, EventType, PauseScope, RetrySpec, RuleId,
-    StopSpec, redact_event,
+    Action, Context, Decision, Evaluation, Event, EventType, History, PauseScope, RetrySpec,
+    RuleId, StopSpec, redact_event,
 };
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ use crate::stream::{AnswerStream, Shown};
 ///
 /// ```
 /// use portcullis_core::Context;
-/// use portcullis_runtime::{Gate, Ruling, Unguarded};
+/// use portcullis_runtime::{Gate, Ruling, Standing, Unguarded};
 /// use serde_json::{Map, json};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -30,7 +30,7 @@ use crate::stream::{AnswerStream, Shown};
 /// let gate = Gate::from(Unguarded);
 /// let mut context = Context::new("run-1");
 /// let arguments = Map::from_iter([("to".to_owned(), json!("ops@example.org"))]);
-/// let asked = gate.tool_call(&mut context, "mail.send", arguments, None).await;
+/// let asked = gate.tool_call(&mut context, "mail.send", arguments, Standing::First).await;
 /// let Ruling::Go(permit) = asked.ruling else { return Err("nothing forbids it".into()) };
 /// let call = permit.redeem("run-1", "mail.send", asked.seen)?;
 /// assert_eq!(call.arguments()["to"], "ops@example.org");
@@ -85,14 +85,14 @@ pub struct Paused {
 }
 
 impl Paused {
-    /// What an evaluation paused, where the pauses of `lifted` do not count any more. Nothing if it is no PAUSE.
+    /// What an evaluation paused, where the pauses of `lifted` are lifted. Nothing if it is no PAUSE.
     pub fn of(evaluation: &Evaluation, lifted: &[RuleId]) -> Option<Self> {
-        let decision = evaluation.lifted(lifted);
+        let decision = &evaluation.decision;
         if decision.action != Action::Pause {
             return None;
         }
         let mut rules = lifted.to_vec();
-        rules.push(decision.rule_id.clone());
+        rules.push(decision.pause_key().clone());
         Some(Self {
             decision: decision.clone(),
             rules,
@@ -104,6 +104,12 @@ impl Paused {
     pub fn scope(&self) -> PauseScope {
         let pause = self.decision.pause.as_ref();
         pause.map_or_else(PauseScope::default, |pause| pause.scope)
+    }
+
+    /// What the person is asked.
+    pub fn prompt(&self) -> &str {
+        let pause = self.decision.pause.as_ref();
+        pause.map_or("", |pause| &pause.prompt)
     }
 
     /// Whose pauses a yes lifts.
@@ -119,8 +125,28 @@ impl Paused {
     }
 }
 
+/// How a step comes before the gate.
+#[derive(Debug)]
+pub enum Standing {
+    /// For the first time.
+    First,
+    /// Again, on its way to a person who is asked about these pauses.
+    Asked(Vec<RuleId>),
+    /// Again, with a person's yes.
+    Cleared(Clearance),
+    /// It is not its turn yet: nothing follows from judging it.
+    Waits,
+}
+
+impl From<Option<Clearance>> for Standing {
+    fn from(clearance: Option<Clearance>) -> Self {
+        clearance.map_or(Self::First, Self::Cleared)
+    }
+}
+
 /// What the gate says to a step.
 #[derive(Debug)]
+#[must_use = "the ruling says whether the step may happen"]
 pub struct Judged<T, P = ()> {
     /// What may happen.
     pub ruling: Ruling<P>,
@@ -151,13 +177,13 @@ impl Gate {
         &self,
         context: &mut Context,
         text: Option<String>,
-        clearance: Option<Clearance>,
+        standing: Standing,
     ) -> Judged<Option<String>> {
         if self.0.is_none() {
             return unjudged(text);
         }
         let event = prompt_event(&context.run_id, text);
-        let judged = self.judge(context, event, clearance).await;
+        let judged = self.judge(context, event, standing).await;
         judged.map_seen(|event| event.text_content)
     }
 
@@ -167,14 +193,14 @@ impl Gate {
         context: &mut Context,
         tool: &str,
         arguments: Map<String, Value>,
-        clearance: Option<Clearance>,
+        standing: Standing,
     ) -> Judged<Map<String, Value>, Permit> {
         let run_id = context.run_id.clone();
         let judged = if self.0.is_none() {
             unjudged(arguments)
         } else {
             let event = Event::tool_call_start(run_id.clone(), tool, arguments);
-            let judged = self.judge(context, event, clearance).await;
+            let judged = self.judge(context, event, standing).await;
             judged.map_seen(|event| event.tool_args.unwrap_or_default())
         };
         let arguments = Value::Object(judged.seen);
@@ -201,13 +227,13 @@ impl Gate {
         context: &mut Context,
         tool: &str,
         result: Value,
-        clearance: Option<Clearance>,
+        standing: Standing,
     ) -> Judged<Value> {
         if self.0.is_none() {
             return unjudged(result);
         }
         let event = result_event(&context.run_id, tool, result);
-        let judged = self.judge(context, event, clearance).await;
+        let judged = self.judge(context, event, standing).await;
         judged.map_seen(|mut event| match event.text_content {
             Some(text) => Value::String(text),
             None => event.payload.remove("result").unwrap_or_default(),
@@ -219,14 +245,47 @@ impl Gate {
         &self,
         context: &mut Context,
         text: String,
-        clearance: Option<Clearance>,
+        standing: Standing,
     ) -> Judged<String> {
         if self.0.is_none() {
             return unjudged(text);
         }
         let event = Event::llm_stream_chunk(context.run_id.clone(), text);
-        let judged = self.judge(context, event, clearance).await;
+        let judged = self.judge(context, event, standing).await;
         judged.map_seen(|event| event.text_content.unwrap_or_default())
+    }
+
+    /// A text of the model's as it may be seen, without anything following from it; nothing if it may not be.
+    pub async fn redacted_text(&self, context: &mut Context, text: String) -> Option<String> {
+        let event = Event::llm_stream_chunk(context.run_id.clone(), text);
+        let judged = self.judge(context, event, Standing::Waits).await;
+        let seen = judged.seen.text_content;
+        seen.filter(|_| matches!(judged.ruling, Ruling::Go(())))
+    }
+
+    /// The arguments of a call that has to wait, as they may be seen. The call is judged when it is its turn.
+    pub async fn redacted_call(
+        &self,
+        context: &mut Context,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Map<String, Value> {
+        let event = Event::tool_call_start(context.run_id.clone(), tool, arguments);
+        let judged = self.judge(context, event, Standing::Waits).await;
+        judged.seen.tool_args.unwrap_or_default()
+    }
+
+    /// What sequence rules know of a run.
+    pub fn history(&self, run_id: &str) -> History {
+        let gateway = self.0.as_ref();
+        gateway.map_or_else(History::default, |gateway| gateway.history(run_id))
+    }
+
+    /// Takes over what another process knew of a run.
+    pub fn resume_history(&self, run_id: &str, history: &History) {
+        if let Some(gateway) = &self.0 {
+            gateway.resume_history(run_id, history);
+        }
     }
 
     /// Judges an answer of the model while it streams (`llm_stream_chunk`).
@@ -245,24 +304,30 @@ impl Gate {
         &self,
         context: &mut Context,
         mut event: Event,
-        clearance: Option<Clearance>,
+        standing: Standing,
     ) -> Judged<Event> {
         let Some(gateway) = &self.0 else {
             return unjudged(event);
         };
-        let evaluation = gateway.evaluate(context, &event).await;
+        let evaluation = match &standing {
+            Standing::First => gateway.evaluate(context, &event).await,
+            Standing::Asked(pauses) => gateway.evaluate_again(context, &event, pauses).await,
+            Standing::Cleared(yes) => gateway.evaluate_again(context, &event, yes.rules()).await,
+            Standing::Waits => gateway.evaluate_quietly(context, &event).await,
+        };
         let redacted = if evaluation.enforced {
             redact_event(&mut event, &evaluation.decision.redactions)
         } else {
             Ok(())
         };
         // A yes is to the step as it may be seen: what is about to happen must be that.
-        let lifted = match &clearance {
-            Some(clearance) if clearance.is_for(&event, &evaluation) => clearance.rules(),
-            _ => &[],
+        let lifted = match standing {
+            Standing::Cleared(yes) if yes.is_for(&event, &evaluation) => yes.rules().to_vec(),
+            _ => Vec::new(),
         };
+        let evaluation = evaluation.lift(&lifted);
         let ruling = match redacted {
-            Ok(()) => ruling(&evaluation, lifted),
+            Ok(()) => ruling(&evaluation, &lifted),
             Err(error) => {
                 // What cannot be redacted must not be seen, in no part.
                 event.text_content = event.text_content.map(|_| String::new());
@@ -282,7 +347,7 @@ impl Gate {
     }
 }
 
-/// What an evaluation means for the step, where the pauses of these rules have been lifted.
+/// What an evaluation means for the step, where the pauses of these have been lifted.
 fn ruling(evaluation: &Evaluation, lifted: &[RuleId]) -> Ruling {
     if !evaluation.enforced {
         return Ruling::Go(());
@@ -290,7 +355,7 @@ fn ruling(evaluation: &Evaluation, lifted: &[RuleId]) -> Ruling {
     if let Some(paused) = Paused::of(evaluation, lifted) {
         return Ruling::Pause(Box::new(paused));
     }
-    let decision = evaluation.lifted(lifted);
+    let decision = &evaluation.decision;
     match decision.action {
         Action::Allow | Action::Redact => Ruling::Go(()),
         Action::Retry => Ruling::Retry(decision.retry.as_deref().cloned().unwrap_or_default()),

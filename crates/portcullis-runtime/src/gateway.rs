@@ -10,7 +10,7 @@ use portcullis_core::{
     Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultContextBuilder,
     DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, History, Mode, OnTimeout, Parts,
     Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
-    nothing_triggered,
+    merge_redactions, nothing_triggered,
 };
 
 use tracing::field::Empty;
@@ -154,6 +154,10 @@ impl GatewayBuilder {
 pub(crate) struct Gathered {
     /// Whether rules that search for patterns have been heard already.
     scanned: bool,
+    /// Whether nothing follows from the evaluation.
+    quiet: bool,
+    /// The pauses that a person has been asked about.
+    asked: Vec<RuleId>,
     /// When the last rule was done. Asking the clock costs as much as a rule.
     last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
@@ -162,6 +166,17 @@ pub(crate) struct Gathered {
     /// Of a PAUSE: see [`Evaluation::if_lifted`].
     if_lifted: Vec<Decision>,
     pub(crate) coverage: Coverage,
+}
+
+/// How an event is judged.
+#[derive(Clone, Copy, PartialEq)]
+enum Judging<'j> {
+    First,
+    /// As a piece of a streamed answer, in which patterns have been searched for already.
+    Piece,
+    /// After a person was asked about these pauses.
+    Again(&'j [RuleId]),
+    Quietly,
 }
 
 impl Gathered {
@@ -292,7 +307,50 @@ impl Gateway {
     /// Deep rules and rules from outside need a tokio runtime with time; the rest does not.
     pub async fn evaluate(&self, context: &mut Context, event: &Event) -> Evaluation {
         let policy = self.policy.load_full();
-        self.evaluate_by(&policy, context, event, false).await
+        self.evaluate_by(&policy, context, event, Judging::First)
+            .await
+    }
+
+    /// Judges an event once more, after its pauses of these were put to a person: [`Evaluation::lift`] then says what is
+    /// decided if they said yes. What those pauses asked for, such as a strike, is not done a second time.
+    pub async fn evaluate_again(
+        &self,
+        context: &mut Context,
+        event: &Event,
+        pauses: &[RuleId],
+    ) -> Evaluation {
+        let policy = self.policy.load_full();
+        self.evaluate_by(&policy, context, event, Judging::Again(pauses))
+            .await
+    }
+
+    /// Judges an event that does not happen yet, for what must be redacted in it: nothing follows from it.
+    pub(crate) async fn evaluate_quietly(
+        &self,
+        context: &mut Context,
+        event: &Event,
+    ) -> Evaluation {
+        let policy = self.policy.load_full();
+        self.evaluate_by(&policy, context, event, Judging::Quietly)
+            .await
+    }
+
+    /// What sequence rules know of a run, for whoever goes on with it in another process.
+    pub fn history(&self, run_id: &str) -> History {
+        let known = self.histories.read(run_id, History::clone);
+        known.unwrap_or_default()
+    }
+
+    /// Takes over what another process knew of a run, unless this one knows more.
+    pub fn resume_history(&self, run_id: &str, history: &History) {
+        if history.steps() == 0 {
+            return;
+        }
+        self.histories.update(run_id, |known| {
+            if known.steps() < history.steps() {
+                known.clone_from(history);
+            }
+        });
     }
 
     /// Judges a piece of a streamed answer by everything but patterns: those have judged it as part of
@@ -303,7 +361,8 @@ impl Gateway {
         context: &mut Context,
         event: &Event,
     ) -> Evaluation {
-        self.evaluate_by(policy, context, event, true).await
+        self.evaluate_by(policy, context, event, Judging::Piece)
+            .await
     }
 
     async fn evaluate_by(
@@ -311,18 +370,21 @@ impl Gateway {
         policy: &Policy,
         context: &mut Context,
         event: &Event,
-        scanned: bool,
+        judging: Judging<'_>,
     ) -> Evaluation {
         let started = Instant::now();
         let quarantine = self.runs.recall(context);
         if policy.has_sequences() {
-            let known = self.histories.read(&context.run_id, History::clone);
-            context.history = known.unwrap_or_default();
+            context.history = self.history(&context.run_id);
         }
         let mut gathered = Gathered {
-            scanned,
+            scanned: judging == Judging::Piece,
+            quiet: judging == Judging::Quietly,
             ..Gathered::default()
         };
+        if let Judging::Again(pauses) = judging {
+            gathered.asked = pauses.to_vec();
+        }
         gathered.coverage.present = Parts::of(event);
         let span = tracing::debug_span!(
             "evaluate",
@@ -479,7 +541,9 @@ impl Gateway {
             return;
         }
         let inbox = self.inbox.as_deref();
-        if let Some(inbox) = inbox {
+        if let Some(inbox) = inbox
+            && !gathered.quiet
+        {
             let run_id = &input.context.run_id;
             let known = gathered.decisions.len();
             deferred::take_late(inbox, run_id, policy.gateway().async_fail_open, gathered);
@@ -541,11 +605,15 @@ impl Gateway {
             .into_iter()
             .map(|(_, decision)| decision)
             .collect();
-        let pausing = decisions.iter().any(|d| d.action == Action::Pause);
-        let others = pausing.then(|| decisions.clone());
-        let decision = self.one_of(decisions, &input);
-        if let Some(others) = others {
-            gathered.if_lifted = self.if_lifted(&decision, others, &input);
+        let all = (decisions.iter().any(|d| d.action >= Action::Retry)).then(|| decisions.clone());
+        let mut decision = self.one_of(decisions, &input);
+        if decision.action == Action::Pause {
+            let all = all.unwrap_or_default();
+            // Whatever the decision policy makes of them: what waits is kept and shown to people.
+            let redactions = all.iter().flat_map(|d| d.redactions.clone());
+            let redactions = redactions.chain(std::mem::take(&mut decision.redactions));
+            decision.redactions = merge_redactions(redactions);
+            gathered.if_lifted = self.if_lifted(&decision, all, &input);
         }
         decision
     }
@@ -569,12 +637,15 @@ impl Gateway {
                 return chain;
             }
             let before = others.len();
-            others.retain(|d| d.action != Action::Pause || d.rule_id != last.rule_id);
-            // A decision policy may pause in its own name: nothing is left to take away then.
-            let next = if others.is_empty() || others.len() == before {
+            others.retain(|d| d.action != Action::Pause || d.pause_key() != last.pause_key());
+            let next = if others.is_empty() {
                 nothing_triggered()
-            } else {
+            } else if others.len() < before {
                 self.one_of(others.clone(), input)
+            } else {
+                // A decision policy pauses in its own name, having heard all of them. Those who pause ask for themselves.
+                others.retain(|d| d.action == Action::Pause);
+                DefaultDecisionPolicy::default().resolve(others.clone(), input)
             };
             chain.push(next);
         }
@@ -605,8 +676,21 @@ impl Gateway {
                 lifted.action = Action::Redact;
             }
         }
-        self.runs.apply(&decision, context, event);
-        if policy.has_sequences() {
+        let was_asked =
+            decision.action == Action::Pause && gathered.asked.contains(decision.pause_key());
+        let follows = !gathered.quiet && !was_asked;
+        if follows {
+            self.runs.apply(&decision, context, event);
+        }
+        // A step that waits is none yet; it is one when it is judged again, and let go.
+        let lifted = std::iter::once(&decision).chain(&if_lifted);
+        let mut lifted = lifted
+            .skip_while(|d| d.action == Action::Pause && gathered.asked.contains(d.pause_key()));
+        let action = lifted
+            .next()
+            .map_or(Action::Pause, |decision| decision.action);
+        let waits = enforced && action == Action::Pause;
+        if policy.has_sequences() && !gathered.quiet && !waits {
             let decided: Vec<&RuleId> = gathered
                 .coverage
                 .rules
@@ -614,12 +698,12 @@ impl Gateway {
                 .filter(|rule| rule.outcome == RuleOutcome::Decided)
                 .map(|rule| &rule.id)
                 .collect();
-            let stopped = enforced && matches!(decision.action, Action::Stop | Action::Retry);
+            let stopped = enforced && matches!(action, Action::Stop | Action::Retry);
             let satisfied = policy.satisfied(event, &decided, stopped);
             self.histories
                 .update(&context.run_id, |history| history.step(satisfied));
         }
-        let alerting = decision.effects.contains(&Effect::EmitAlert);
+        let alerting = follows && decision.effects.contains(&Effect::EmitAlert);
         let evaluation = Evaluation {
             decision,
             enforced,

@@ -48,7 +48,9 @@ pub use deep::{
     BoxFuture, DeepAnswer, DeepError, DeepHost, DeepRequest, DeepResponse, DeepRule, DeepRules,
 };
 pub use effects::{Alert, AlertSink, Flag, JsonLineAlerts, Quarantined, RecentAlerts, RunRecord};
-pub use gate::{Gate, GatedAnswer, Judged, Paused, Ruling, Unguarded, prompt_event, result_event};
+pub use gate::{
+    Gate, GatedAnswer, Judged, Paused, Ruling, Standing, Unguarded, prompt_event, result_event,
+};
 pub use gateway::{Gateway, GatewayBuilder};
 #[cfg(feature = "grpc")]
 pub use inbox::grpc::sidecar::{SidecarSettings, SidecarTls, serve as serve_sidecar};

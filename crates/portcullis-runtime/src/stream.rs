@@ -51,6 +51,7 @@ pub struct AnswerStream {
 
 /// What may be shown, and what was decided on the way.
 #[derive(Debug, Default)]
+#[must_use = "an answer may have ended"]
 pub struct Shown {
     /// The text, redacted.
     pub text: String,
@@ -58,6 +59,15 @@ pub struct Shown {
     pub evaluations: Vec<Evaluation>,
     /// Whether the answer ends here, because the last evaluation forbids the rest.
     pub halted: bool,
+}
+
+impl Shown {
+    /// What ended the answer, if anything did: the gravest of what was decided.
+    pub fn halt(&self) -> Option<&Evaluation> {
+        let enforced = self.evaluations.iter().filter(|said| said.enforced);
+        let gravest = enforced.max_by_key(|said| said.decision.action);
+        gravest.filter(|_| self.halted)
+    }
 }
 
 /// What the guard has let go.
@@ -161,9 +171,9 @@ impl AnswerStream {
         } else {
             self.judge_otherwise(&mut shown.text).await
         };
-        // Alerts and records name the stage, not the text: it may hold what was just redacted.
-        let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
         for decision in decisions {
+            // Alerts and records name the stage, not the text: it may hold what was just redacted.
+            let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
             let mut gathered = Gathered::default();
             gathered.cover(&decision.rule_id, RuleOutcome::Decided, started.elapsed());
             for rule in outvoted.drain(..) {

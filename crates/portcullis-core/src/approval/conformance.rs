@@ -324,7 +324,18 @@ fn silence_can_mean_yes(make: Make<'_>) -> Checked {
     if !matches!(again, Err(ApprovalError::AlreadyTaken { .. })) {
         return Err(format!("silence, twice: {again:?}"));
     }
-    Ok(())
+    let approvals = make();
+    let asked = Approval {
+        on_timeout: TimeoutAnswer::Approve,
+        ..example("a", second(0)?)
+    };
+    done("create", approvals.create(asked))?;
+    let good = status(&*approvals, second(599)?)?;
+    same("as long again", &good, &Some(Status::Approved))?;
+    let late = status(&*approvals, second(600)?)?;
+    same("and no longer", &late, &Some(Status::Expired))?;
+    let taken = done("take", approvals.take("a", &binding("run-1"), second(600)?))?;
+    same("silence that nobody used in time", &taken, &Taken::Expired)
 }
 
 fn nobody_decides_on_their_own_step(make: Make<'_>) -> Checked {

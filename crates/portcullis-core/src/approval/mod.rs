@@ -82,7 +82,8 @@ pub struct Binding {
     pub tool: Option<String>,
     /// [`exact_digest`] of the arguments, or of what else was judged, as it may be seen.
     pub arguments: Digest,
-    /// Whose pauses it lifts: the rule that asks, after those that were approved before for the same step.
+    /// Whose pauses it lifts, by [`Decision::pause_key`]: the one that asks, after those that were approved before for the
+    /// same step.
     pub rules: Vec<RuleId>,
     /// The digest of the policy that paused it.
     pub policy: String,
@@ -340,8 +341,10 @@ impl Approval {
         let Some(expires) = self.expires.filter(|expires| now >= *expires) else {
             return self;
         };
+        let is_open = matches!(self.status, Status::Pending | Status::Approved);
         match (self.status, self.on_timeout) {
-            (Status::Pending | Status::Approved, TimeoutAnswer::Deny) => {
+            (_, TimeoutAnswer::Deny) if is_open => self.status = Status::Expired,
+            _ if is_open && self.lapses().is_some_and(|lapses| now >= lapses) => {
                 self.status = Status::Expired;
             }
             (Status::Pending, TimeoutAnswer::Approve) => {
@@ -355,6 +358,18 @@ impl Approval {
             _ => {}
         }
         self
+    }
+
+    /// When a yes is not good any more, if ever. One that silence gave is good for as long as silence took.
+    pub fn lapses(&self) -> Option<Timestamp> {
+        let expires = self.expires?;
+        match self.on_timeout {
+            TimeoutAnswer::Deny => Some(expires),
+            TimeoutAnswer::Approve => {
+                let again = expires.checked_add(expires.duration_since(self.created));
+                Some(again.unwrap_or(Timestamp::MAX))
+            }
+        }
     }
 
     /// The same, decided.
@@ -422,21 +437,48 @@ const BY_TIMEOUT: &str = "(timeout)";
 
 /// The most that the person who decides is shown, in bytes of JSON: nobody reads more, and all of it is kept.
 const MAX_SUBJECT: usize = 16 << 10;
+/// How long texts in it may be, where all of it is longer.
+const SHORTER: [usize; 3] = [2048, 256, 32];
 
-/// What the person who decides is shown: all of it, or the beginning of its text.
+/// What the person who decides is shown: all of it, or everything with its long texts cut, or else the beginning. What is
+/// missing is said.
 fn subject(event: &Event) -> Value {
     let subject = match (&event.tool_args, &event.text_content) {
         (Some(arguments), _) => Value::Object(arguments.clone()),
         (None, Some(text)) => json!(text),
         (None, None) => event.payload.get("result").cloned().unwrap_or_default(),
     };
-    let text = subject.to_string();
-    if text.len() <= MAX_SUBJECT {
+    let fits = |value: &Value| value.to_string().len() <= MAX_SUBJECT;
+    if fits(&subject) {
         return subject;
     }
-    let beginning = text.get(..text.floor_char_boundary(MAX_SUBJECT));
+    let shortened = SHORTER.into_iter().map(|most| shorten(&subject, most));
+    let shortened = shortened.into_iter().find(fits);
+    shortened.unwrap_or_else(|| json!(beginning(&subject.to_string(), MAX_SUBJECT / 2)))
+}
+
+/// The same, with no text longer than this.
+fn shorten(value: &Value, most: usize) -> Value {
+    match value {
+        Value::String(text) if text.len() > most => json!(beginning(text, most)),
+        Value::Array(items) => items.iter().map(|item| shorten(item, most)).collect(),
+        Value::Object(members) => {
+            let members = members.iter();
+            members
+                .map(|(key, value)| (beginning(key, most), shorten(value, most)))
+                .collect()
+        }
+        value => value.clone(),
+    }
+}
+
+fn beginning(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let beginning = text.get(..text.floor_char_boundary(most));
     let beginning = beginning.unwrap_or_default();
-    json!(format!("{beginning}… ({} bytes in all)", text.len()))
+    format!("{beginning}… ({} bytes in all)", text.len())
 }
 
 /// Of the arguments where there are some, or else of all there is.

@@ -22,8 +22,8 @@ pub fn digest(value: &impl Serialize) -> Result<String, serde_json::Error> {
 
 /// The digest of a value to which a permission is bound: two values that differ have different ones.
 ///
-/// It is [`digest`], but where that would not tell two values apart. RFC 8785 writes every number as a double, to
-/// which integers past 2^53 look alike; such a value is digested as an array around its text, which no object is.
+/// It is [`digest`], but where that would not tell two values apart. RFC 8785 writes every number as a double, to which
+/// integers past 2^53 look alike, and 1.0 as 1; a value with such numbers is digested as an array around its text.
 pub fn exact_digest(value: &Value) -> Digest {
     let canonical = if is_exact(value) {
         serde_json_canonicalizer::to_vec(value).ok()
@@ -34,9 +34,13 @@ pub fn exact_digest(value: &Value) -> Digest {
     Digest::of(&bytes)
 }
 
-/// Whether every number in it is the same as a double.
+/// Whether every number in it is written as nothing else is.
 fn is_exact(value: &Value) -> bool {
     match value {
+        // A double that is whole is written like an integer.
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().is_some_and(|number| number.fract() != 0.0)
+        }
         Value::Number(number) => {
             let whole = number.as_u64().or(number.as_i64().map(i64::unsigned_abs));
             whole.is_none_or(|whole| whole <= MAX_EXACT_INTEGER)
@@ -54,13 +58,16 @@ mod tests {
 
     #[test]
     fn values_that_look_alike_as_doubles_have_different_exact_digests() {
+        assert_ne!(exact_digest(&json!(1)), exact_digest(&json!(1.0)));
+        assert_ne!(exact_digest(&json!(0)), exact_digest(&json!(-0.0)));
+        assert_ne!(exact_digest(&json!(0.0)), exact_digest(&json!(-0.0)));
         let large = |n: u64| exact_digest(&json!({"id": [n]}));
         assert_ne!(large(9_007_199_254_740_992), large(9_007_199_254_740_993));
         assert_ne!(
             exact_digest(&json!(i64::MIN)),
             exact_digest(&json!(i64::MIN + 1))
         );
-        let small = json!({"b": 1, "a": 2.0});
+        let small = json!({"b": 1, "a": 2.5});
         assert_eq!(
             exact_digest(&small).to_string(),
             digest(&small).unwrap(),

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use portcullis_core::{Action, ErrorCode, Evaluation, Event, EventType, StopSpec};
-use portcullis_runtime::{GatedAnswer, Paused, Ruling, Shown};
+use portcullis_runtime::{GatedAnswer, Paused, Ruling, Standing};
 
 use super::pause::Lifted;
 use super::{Drive, Halt, Settled, suspend};
@@ -12,6 +12,7 @@ use crate::chat::{
 use crate::events::RunEvent;
 use crate::planner::{Outcome, Stopped};
 use crate::state::{Call, HeldAnswer, Next};
+use crate::tool;
 use crate::trajectory::{CallRecord, Step};
 
 /// A turn as it comes in.
@@ -55,20 +56,18 @@ impl Drive<'_> {
             halt: None,
         };
         let listened = self.hear(&mut heard).await;
-        if let Some(step) = self.state.trajectory.steps.last_mut() {
-            step.text.clone_from(&heard.shown);
-        }
         let turn = match listened {
             Err(error) => {
-                self.spend(None, &heard.shown);
+                self.spend(None, heard.builder.bytes());
                 return Err(error.into());
             }
             Ok(None) => {
-                self.spend(None, &heard.shown);
+                self.spend(None, heard.builder.bytes());
                 None
             }
             Ok(Some(turn)) => {
-                self.spend(turn.usage, &turn.text);
+                let calls = turn.calls.iter().map(|call| call.arguments.len());
+                self.spend(turn.usage, turn.text.len() + calls.sum::<usize>());
                 Some(turn)
             }
         };
@@ -79,7 +78,7 @@ impl Drive<'_> {
                 Err(Stopped::by_planner(ErrorCode::SyncError, why).into())
             }
             (None, Some(turn)) => {
-                let calls = self.calls_of(turn.calls, &turn.finish);
+                let calls = self.calls_of(turn.calls, &turn.finish).await;
                 self.accept(heard.shown, calls, turn.finish)
             }
             (None, None) => Err(ModelError::BrokeOff.into()),
@@ -125,28 +124,24 @@ impl Drive<'_> {
         if heard.halted {
             return;
         }
-        let Shown {
-            text,
-            evaluations,
-            halted,
-        } = match text {
+        let mut shown = match text {
             Some(text) => heard.answer.push(text).await,
             None => heard.answer.finish().await,
         };
+        let text = std::mem::take(&mut shown.text);
         if !text.is_empty() {
             heard.shown.push_str(&text);
+            if let Some(step) = self.state.trajectory.steps.last_mut() {
+                step.text.push_str(&text);
+            }
             self.events.send(|| RunEvent::Text(text)).await;
         }
-        for evaluation in &evaluations {
+        for evaluation in &shown.evaluations {
             self.note(EventType::LlmStreamChunk, None, Some(evaluation))
                 .await;
         }
-        if halted {
-            heard.halted = true;
-            let enforced = evaluations.into_iter().filter(|said| said.enforced);
-            let gravest = enforced.max_by_key(|said| said.decision.action);
-            heard.halt = gravest.map(Box::new);
-        }
+        heard.halted = shown.halted;
+        heard.halt = shown.halt().cloned().map(Box::new);
     }
 
     /// The gate forbids the rest of an answer.
@@ -171,8 +166,13 @@ impl Drive<'_> {
         // The rest has not been judged, nor has what was redacted piece by piece: now all of it is.
         let gate = &self.planner.gate;
         let context = &mut self.state.context;
-        let judged = gate.whole_answer(context, turn.text, None).await;
+        let asked = Standing::Asked(vec![decision.pause_key().clone()]);
+        let judged = gate.whole_answer(context, turn.text, asked).await;
         let whole = judged.evaluation.as_deref().unwrap_or(evaluation);
+        if whole.decision.action != Action::Pause {
+            self.note(EventType::LlmStreamChunk, None, Some(whole))
+                .await;
+        }
         let paused = match judged.ruling {
             Ruling::Pause(paused) => *paused,
             // A piece was paused, if not the whole: a person is asked all the same.
@@ -180,8 +180,8 @@ impl Drive<'_> {
                 .ok_or_else(|| super::stopped(StopSpec::default(), Some(evaluation)))?,
             ruling => return self.settle_rest(ruling, whole).await,
         };
-        let calls = self.calls_of(turn.calls, &turn.finish);
-        let calls = self.redact_calls(calls).await?;
+        let mut calls = self.calls_of(turn.calls, &turn.finish).await;
+        self.redact_calls(&mut calls).await;
         let event = Event::llm_stream_chunk(&self.state.context.run_id, &judged.seen);
         let held = self.hold(&event, paused);
         Err(suspend(Next::Answer(HeldAnswer {
@@ -202,17 +202,35 @@ impl Drive<'_> {
         }
     }
 
-    /// The calls of this step, under names that are ours.
-    fn calls_of(&self, calls: Vec<ToolCall>, finish: &FinishReason) -> Vec<Call> {
+    /// The calls of this step, under names that are ours. What the model calls a tool that there is not is for the gate, if
+    /// it is a name.
+    async fn calls_of(&mut self, calls: Vec<ToolCall>, finish: &FinishReason) -> Vec<Call> {
         let step = self.state.trajectory.steps.len();
-        let (tools, cut_off) = (&self.planner.tools, finish.is_cut_off());
-        let named = |(call, place)| Call::new(format!("call_{step}_{place}"), call, tools, cut_off);
-        calls.into_iter().zip(1..).map(named).collect()
+        let mut named = Vec::with_capacity(calls.len());
+        for (mut call, place) in calls.into_iter().zip(1..) {
+            let gate = &self.planner.gate;
+            let unknown = self.planner.tools.get(&call.name).is_none();
+            if unknown && gate.gateway().is_some() {
+                let context = &mut self.state.context;
+                let seen = gate.redacted_text(context, call.name.clone()).await;
+                if !tool::is_name(&call.name) || seen.as_ref() != Some(&call.name) {
+                    tool::UNKNOWN_TOOL.clone_into(&mut call.name);
+                }
+            }
+            let id = format!("call_{step}_{place}");
+            named.push(Call::new(
+                id,
+                call,
+                &self.planner.tools,
+                finish.is_cut_off(),
+            ));
+        }
+        named
     }
 
     /// Calls of an answer that waits: they are kept, so they are redacted now, and judged when it is their turn.
-    async fn redact_calls(&mut self, mut calls: Vec<Call>) -> Result<Vec<Call>, Halt> {
-        for call in &mut calls {
+    async fn redact_calls(&mut self, calls: &mut [Call]) {
+        for call in calls {
             if let Some(unreadable) = &mut call.unreadable {
                 // What cannot be read cannot be redacted by its parts; the model is asked for it again.
                 "(unreadable)".clone_into(&mut unreadable.text);
@@ -221,15 +239,9 @@ impl Drive<'_> {
             let gate = &self.planner.gate;
             let context = &mut self.state.context;
             let arguments = std::mem::take(&mut call.arguments);
-            let judged = gate
-                .tool_call(context, call.judged_tool(), arguments, None)
-                .await;
-            if let Ruling::Stop(spec) = judged.ruling {
-                return Err(super::stopped(spec, judged.evaluation.as_deref()).into());
-            }
-            call.arguments = judged.seen;
+            let tool = call.judged_tool();
+            call.arguments = gate.redacted_call(context, tool, arguments).await;
         }
-        Ok(calls)
     }
 
     /// The model is asked again. What it said is not repeated to it: it may hold what must not be repeated.
@@ -251,7 +263,7 @@ impl Drive<'_> {
         let gate = &self.planner.gate;
         let context = &mut self.state.context;
         let judged = gate
-            .whole_answer(context, answer.text, Some(clearance))
+            .whole_answer(context, answer.text, Standing::Cleared(clearance))
             .await;
         let evaluation = judged.evaluation.as_deref();
         self.note(EventType::LlmStreamChunk, None, evaluation).await;
@@ -287,7 +299,7 @@ impl Drive<'_> {
         calls: Vec<Call>,
         finish: FinishReason,
     ) -> Result<Next, Halt> {
-        self.forget_retries(&EventType::LlmStreamChunk, None);
+        self.passed.push((EventType::LlmStreamChunk, None));
         if let Some(step) = self.state.trajectory.steps.last_mut() {
             step.text.clone_from(&text);
             step.finish = Some(finish);
@@ -304,12 +316,12 @@ impl Drive<'_> {
     }
 
     /// What the turn cost; where the provider does not say, a token for every four bytes.
-    fn spend(&mut self, usage: Option<Usage>, text: &str) {
+    fn spend(&mut self, usage: Option<Usage>, written: usize) {
         let usage = usage.unwrap_or_else(|| {
             let asked: usize = self.state.messages.iter().map(Message::bytes).sum();
             Usage {
                 prompt_tokens: asked as u64 / 4,
-                completion_tokens: text.len() as u64 / 4,
+                completion_tokens: written as u64 / 4,
             }
         });
         self.state.trajectory.usage.add(usage);

@@ -23,8 +23,8 @@ use crate::trajectory::CallRecord;
 struct Ready {
     place: usize,
     call: PermittedCall,
-    /// Whether a person has let it go.
-    approved: bool,
+    /// The approval by which a person has let it go.
+    approval: Option<String>,
 }
 
 impl Drive<'_> {
@@ -43,7 +43,7 @@ impl Drive<'_> {
         // And a no to the step may have come after a call was let go.
         ready.retain(|ready| {
             let phase = calls.get(ready.place).map(|call| &call.phase);
-            phase == Some(&Phase::Asked) && (ready.approved || !step_held)
+            phase == Some(&Phase::Asked) && (ready.approval.is_some() || !step_held)
         });
         let results = self.run(&calls, ready).await;
         for (place, result) in results {
@@ -81,6 +81,10 @@ impl Drive<'_> {
                 }
                 None
             }
+            // What this very pass asks a person for is not to be answered by it.
+            Phase::Held(held) | Phase::ResultHeld { held, .. } if self.is_asking(&held) => {
+                return Ok(None);
+            }
             Phase::Held(held) => match self.lift(&held) {
                 Lifted::No(stopped) => {
                     self.refuse(calls, place, &held, stopped).await?;
@@ -100,7 +104,7 @@ impl Drive<'_> {
         let arguments = std::mem::take(&mut call.arguments);
         let context = &mut self.state.context;
         let judged = gate
-            .tool_call(context, call.judged_tool(), arguments, clearance)
+            .tool_call(context, call.judged_tool(), arguments, clearance.into())
             .await;
         call.arguments = judged.seen;
         let evaluation = judged.evaluation.as_deref();
@@ -116,13 +120,11 @@ impl Drive<'_> {
                     .map_err(|error| {
                         Stopped::by_planner(ErrorCode::SyncError, error.to_string())
                     })?;
-                let approved = approval.is_some();
-                self.record(place, |record| record.approval = approval);
                 call.phase = Phase::Asked;
                 Ok(Some(Ready {
                     place,
                     call: permitted,
-                    approved,
+                    approval,
                 }))
             }
             Settled::Again(message) => {
@@ -165,7 +167,12 @@ impl Drive<'_> {
     async fn run(&mut self, calls: &[Call], ready: Vec<Ready>) -> Vec<(usize, Value)> {
         let planner = self.planner;
         let mut running = Vec::with_capacity(ready.len());
-        for Ready { place, call, .. } in ready {
+        for Ready {
+            place,
+            call,
+            approval,
+        } in ready
+        {
             let (Some(tool), Some(asked)) = (planner.tools.get(call.tool()), calls.get(place))
             else {
                 let names = planner.tools.names().join(", ");
@@ -174,7 +181,10 @@ impl Drive<'_> {
                 continue;
             };
             // From here on it may have effects, whatever becomes of the run.
-            self.record(place, |record| record.ran = true);
+            self.record(place, |record| {
+                record.ran = true;
+                record.approval = approval;
+            });
             let (tool, events) = (Arc::clone(tool), self.events.clone());
             let limit = (planner.budgets.tool_call, planner.budgets.result_bytes);
             let (id, name) = (asked.id.clone(), asked.tool.clone());
@@ -208,18 +218,20 @@ impl Drive<'_> {
         let gate = &self.planner.gate;
         let context = &mut self.state.context;
         let judged = gate
-            .tool_result(context, &call.tool, result, clearance)
+            .tool_result(context, &call.tool, result, clearance.into())
             .await;
         let evaluation = judged.evaluation.as_deref();
-        let seen = match &mut call.unreadable {
-            Some(unreadable) if call.phase == Phase::Asked => {
-                self.read_unreadable(unreadable, place, &judged.seen)
-            }
-            _ => judged.seen,
-        };
+        let seen = judged.seen;
+        if let Some(unreadable) = &mut call.unreadable {
+            self.read_unreadable(unreadable, place, &seen);
+        }
         let stage = EventType::ToolCallResult;
         self.note(stage.clone(), Some(&call.tool), evaluation).await;
         match self.settle(&stage, Some(&call.tool), judged.ruling, evaluation)? {
+            Settled::Go(()) if call.unreadable.is_some() => {
+                let why = seen["error"].as_str().unwrap_or("(unreadable)");
+                self.answer(call, place, error_result(why)).await;
+            }
             Settled::Go(()) => self.answer(call, place, seen).await,
             Settled::Again(message) => self.answer(call, place, error_result(&message)).await,
             Settled::Wait(paused) => {
@@ -232,18 +244,13 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// What is left of arguments that are none, once they are judged: the text as it may be seen, and why.
-    fn read_unreadable(
-        &mut self,
-        unreadable: &mut Unreadable,
-        place: usize,
-        seen: &Value,
-    ) -> Value {
-        let text = seen["arguments"].as_str().unwrap_or("(unreadable)");
+    /// What is left of arguments that are none, once they are judged: the text as it may be seen. Nothing of it, where what
+    /// was judged in its place is a person's no.
+    fn read_unreadable(&mut self, unreadable: &mut Unreadable, place: usize, seen: &Value) {
+        let text = seen["arguments"].as_str().unwrap_or("(withheld)");
         text.clone_into(&mut unreadable.text);
         let text = Value::from(text);
         self.record(place, |record| record.arguments = text);
-        error_result(seen["error"].as_str().unwrap_or("(unreadable)"))
     }
 
     /// A result that waited for a person.

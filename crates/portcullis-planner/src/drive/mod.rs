@@ -30,6 +30,8 @@ pub(crate) struct Drive<'p> {
     cleared: HashMap<String, Cleared>,
     /// What people are asked when the run is suspended.
     asking: Vec<Approval>,
+    /// What the model has got right since it was asked last: at which stage, with which tool.
+    passed: Vec<(EventType, Option<String>)>,
 }
 
 /// Why the loop ends.
@@ -55,12 +57,15 @@ impl From<Stopped> for Halt {
 impl<'p> Drive<'p> {
     pub(crate) fn new(planner: &'p Planner, mut state: State, events: Events) -> Self {
         state.trajectory.end = None;
+        let run_id = &state.context.run_id;
+        planner.gate.resume_history(run_id, &state.history);
         Self {
             planner,
             state,
             events,
             cleared: HashMap::new(),
             asking: Vec::new(),
+            passed: Vec::new(),
         }
     }
 
@@ -87,6 +92,7 @@ impl<'p> Drive<'p> {
             Halt::Suspend(next) => {
                 self.state.next = *next;
                 self.state.trajectory.end = Some(self.waiting());
+                self.state.history = self.planner.gate.history(&self.state.context.run_id);
                 match self.ask_people().await {
                     Ok(()) => return self.suspended(),
                     Err(stopped) => Outcome::Stopped(stopped),
@@ -101,7 +107,7 @@ impl<'p> Drive<'p> {
             },
             Outcome::OutOfBudget(budget) => End::OutOfBudget { budget: *budget },
             Outcome::Failed(error) => End::Failed {
-                error: error.to_string(),
+                error: error.kind(),
             },
             Outcome::Cancelled | Outcome::Suspended(_) => End::Cancelled,
         });
@@ -130,6 +136,7 @@ impl<'p> Drive<'p> {
     }
 
     async fn ask(&mut self, held: Option<Held>) -> Result<Next, Halt> {
+        self.forget_retries();
         let budgets = &self.planner.budgets;
         let spent = &self.state.trajectory;
         if spent.steps.len() >= budgets.iterations as usize {
@@ -158,7 +165,7 @@ impl<'p> Drive<'p> {
             let text = text.map(|(_, text)| text.to_owned());
             self.say_what_was_said(place);
             let context = &mut self.state.context;
-            let judged = gate.prompt(context, text, clearance.take()).await;
+            let judged = gate.prompt(context, text, clearance.take().into()).await;
             if let (Some(place), Some(seen)) = (place, &judged.seen)
                 && let Some(message) = self.state.messages.get_mut(place)
             {
@@ -248,7 +255,7 @@ impl<'p> Drive<'p> {
     ) -> Result<Settled<P>, Halt> {
         match ruling {
             Ruling::Go(permit) => {
-                self.forget_retries(stage, tool);
+                self.passed.push((stage.clone(), tool.map(str::to_owned)));
                 Ok(Settled::Go(permit))
             }
             Ruling::Pause(paused) => Ok(Settled::Wait(paused)),
@@ -261,12 +268,14 @@ impl<'p> Drive<'p> {
         }
     }
 
-    /// The model has got it right, unless it got it wrong beside that in the same step.
-    fn forget_retries(&mut self, stage: &EventType, tool: Option<&str>) {
+    /// What the model got right, and nowhere wrong in the same step, it may get wrong anew.
+    fn forget_retries(&mut self) {
         let step = self.state.trajectory.steps.len();
-        self.state.retries.retain(|known| {
-            known.step == step || known.stage != *stage || known.tool.as_deref() != tool
-        });
+        for (stage, tool) in self.passed.drain(..) {
+            self.state
+                .retries
+                .retain(|known| known.step == step || known.stage != stage || known.tool != tool);
+        }
     }
 
     /// The message to try again with, if the rule may ask once more.

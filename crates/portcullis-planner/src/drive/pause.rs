@@ -1,16 +1,21 @@
 //! Waiting for a person, and going on afterwards.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_core::evidence::Digest;
 use portcullis_core::{ErrorCode, Event};
 use portcullis_runtime::approval::{ApprovalError, Approvals, Binding};
 use portcullis_runtime::{Clearance, Cleared, Paused, clear};
+use tokio::time::timeout;
 
 use super::Drive;
 use crate::events::RunEvent;
 use crate::planner::{ResumeError, Stopped};
 use crate::state::Held;
+
+/// How long somebody may take to hear that the run waits.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What came of a pause.
 pub(super) enum Lifted {
@@ -33,6 +38,11 @@ impl Drive<'_> {
         };
         self.asking.push(approval);
         held
+    }
+
+    /// Whether the run is about to ask a person for this.
+    pub(super) fn is_asking(&self, held: &Held) -> bool {
+        self.asking.iter().any(|asked| asked.id == held.approval)
     }
 
     /// Asks for the approvals that the run waits for. If that cannot be done the run ends: without them nothing of what
@@ -59,7 +69,8 @@ impl Drive<'_> {
             .await;
         kept.map_err(|error| Stopped::by_planner(ErrorCode::ApprovalFailed, error.to_string()))?;
         for waiting in waiting {
-            self.events.send(|| waiting).await;
+            // Whoever does not listen finds them in the run that is handed back, which must not be lost over this.
+            let _ = timeout(PATIENCE, self.events.send(|| waiting)).await;
         }
         Ok(())
     }

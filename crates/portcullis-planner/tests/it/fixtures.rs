@@ -13,8 +13,8 @@ use portcullis_core::{
     Context, Decision, Event, GatewaySettings, PolicyBuilder, RuleId, Severity, StreamGuard,
 };
 use portcullis_planner::{
-    Events, Finished, OpenAiChat, OpenAiSettings, Planner, PlannerBuilder, RunEvent, Task,
-    ToolError, TypedTool,
+    Events, Finished, OpenAiChat, OpenAiSettings, Outcome, Planner, PlannerBuilder, RunEvent,
+    Stopped, Task, Tool, ToolError, TypedTool,
 };
 use portcullis_runtime::{Gate, Gateway};
 use schemars::JsonSchema;
@@ -24,6 +24,11 @@ use serde_json::{Value, json};
 use crate::endpoint::{Endpoint, Reply};
 
 pub(crate) const SECRET: &str = "sk-ant-api03-abcdefghijklmnop";
+
+/// Secrets are redacted at every stage.
+pub(crate) const EVERYWHERE: &str = "sync_rules:
+  - {id: secret-redaction, events: [llm_before, tool_call_start, tool_call_result, llm_stream_chunk]}
+";
 
 /// A gateway of one rule from outside.
 pub(crate) fn gateway(
@@ -138,19 +143,27 @@ pub(crate) fn model(endpoint: &Endpoint) -> Arc<OpenAiChat> {
     Arc::new(OpenAiChat::new(settings).unwrap())
 }
 
+/// Repeats its text.
+pub(crate) fn note_tool(ran: &Ran) -> impl Tool + use<> {
+    let noted = ran.clone();
+    TypedTool::new("note", "Takes a note.", move |note: Note| {
+        noted.add(&note.text);
+        async move { Ok::<_, ToolError>(format!("noted: {}", note.text)) }
+    })
+}
+
+pub(crate) fn stopped(outcome: &Outcome) -> &Stopped {
+    match outcome {
+        Outcome::Stopped(stopped) => stopped,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A planner with the tools `note` (repeats its text) and `lookup` (gives JSON), and what `note` was called with.
 pub(crate) fn planner(endpoint: &Endpoint, gate: impl Into<Gate>) -> (PlannerBuilder, Ran) {
     let ran = Ran::default();
-    let noted = ran.clone();
     let builder = Planner::builder(model(endpoint), gate)
-        .tool(TypedTool::new(
-            "note",
-            "Takes a note.",
-            move |note: Note| {
-                noted.add(&note.text);
-                async move { Ok::<_, ToolError>(format!("noted: {}", note.text)) }
-            },
-        ))
+        .tool(note_tool(&ran))
         .tool(TypedTool::new(
             "lookup",
             "Looks it up.",

@@ -8,26 +8,15 @@ use portcullis_core::{
     Action, Decision, ErrorCode, Event, EventType, OnTimeout, PolicyBuilder, RetrySpec, RiskRouter,
     Routing, RuleId, Severity, StopSpec,
 };
-use portcullis_planner::{End, Outcome, RunEvent, Stopped};
+use portcullis_planner::{End, Outcome, RunEvent};
 use portcullis_runtime::{BoxFuture, DeepError, DeepRule, DeepRules, Gateway};
 use serde_json::{Value, json};
 
 use crate::endpoint::Reply;
 use crate::fixtures::{
-    SECRET, gateway, messages, note, pack_gateway, planner, redacting, rule, run, shadowing, shown,
-    start,
+    EVERYWHERE, SECRET, gateway, messages, note, pack_gateway, planner, redacting, rule, run,
+    shadowing, shown, start, stopped,
 };
-
-const EVERYWHERE: &str = "sync_rules:
-  - {id: secret-redaction, events: [llm_before, tool_call_start, tool_call_result, llm_stream_chunk]}
-";
-
-fn stopped(outcome: &Outcome) -> &Stopped {
-    match outcome {
-        Outcome::Stopped(stopped) => stopped,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn stop() -> Decision {
     let spec = StopSpec {

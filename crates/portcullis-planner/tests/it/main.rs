@@ -13,6 +13,8 @@ mod fixtures;
 #[cfg(test)]
 mod guard;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod pause;
 #[cfg(test)]
 mod runs;

@@ -33,10 +33,10 @@ async fn a_run_calls_tools_and_answers() {
             sent[1..],
             [
                 json!({"role": "assistant", "content": null, "tool_calls": [{
-                    "id": "c1", "type": "function",
+                    "id": "call_1_1", "type": "function",
                     "function": {"name": "note", "arguments": "{\"text\":\"bread\"}"},
                 }]}),
-                json!({"role": "tool", "tool_call_id": "c1", "content": "noted: bread"}),
+                json!({"role": "tool", "tool_call_id": "call_1_1", "content": "noted: bread"}),
             ]
         );
         let trajectory = serde_json::to_value(&finished.trajectory).unwrap();
@@ -47,7 +47,7 @@ async fn a_run_calls_tools_and_answers() {
                 "input": [{"role": "user", "content": "Remember bread."}],
                 "steps": [
                     {"text": "", "finish": "tool_calls", "calls": [{
-                        "id": "c1", "tool": "note", "arguments": {"text": "bread"},
+                        "id": "call_1_1", "tool": "note", "arguments": {"text": "bread"},
                         "ran": true, "result": "noted: bread",
                     }]},
                     {"text": "Noted bread.", "finish": "stop"},
@@ -129,12 +129,12 @@ async fn what_a_tool_cannot_do_goes_back_to_the_model() {
         .collect();
     let wanted = [
         "bad arguments: text invalid type: integer `7`, expected a string",
-        "there is no tool `nothing`; there are: note, lookup, panics, fails, sleeps",
+        "there is no such tool; there are: note, lookup, panics, fails, sleeps",
         "the tool failed",
         "the disk is full",
         "the tool did not answer within 0 s",
         "the result has 2009 bytes, more than 1000: ask for less",
-        "the arguments are not a JSON object: EOF while parsing a value at line 1 column 8",
+        "the arguments are not JSON: look at line 1, column 9",
     ];
     let wanted = wanted.map(|error| json!({"error": error}).to_string());
     assert_eq!(errors, wanted);
@@ -175,7 +175,8 @@ async fn calls_run_side_by_side_within_bounds_and_are_answered_in_order() {
             _ => None,
         })
         .collect();
-    assert_eq!(finished, ["c1", "c2", "c3", "c4", "c5", "c6"]);
+    let wanted = (1..=6).map(|place| format!("call_1_{place}"));
+    assert_eq!(finished, wanted.collect::<Vec<_>>());
     let results: Vec<_> = messages(&endpoint, 1)[2..]
         .iter()
         .map(|message| message["content"].clone())

@@ -51,7 +51,7 @@ async fn the_trajectory_is_the_same_byte_for_byte() {
     }
 }
 
-/// A loop as anybody would write it: what it asks the model is what the planner asks.
+/// A loop as anybody would write it, with ids of its own: what it asks the model is what the planner asks.
 #[tokio::test]
 async fn the_model_is_asked_what_a_plain_loop_asks_it() {
     let plain = start(replies()).await;
@@ -76,7 +76,7 @@ async fn plain_loop(endpoint: &Endpoint) {
         }
     });
     let mut messages = vec![Message::user(TASK)];
-    loop {
+    for step in 1.. {
         let request = ChatRequest {
             messages: &messages,
             tools: &tools,
@@ -86,7 +86,10 @@ async fn plain_loop(endpoint: &Endpoint) {
         while let Some(delta) = deltas.next().await {
             turn.push(&delta.unwrap()).unwrap();
         }
-        let turn = turn.finish().unwrap();
+        let mut turn = turn.finish().unwrap();
+        for (call, place) in turn.calls.iter_mut().zip(1..) {
+            call.id = format!("call_{step}_{place}");
+        }
         messages.push(Message::Assistant {
             content: turn.text,
             tool_calls: turn.calls.clone(),

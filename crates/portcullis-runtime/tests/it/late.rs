@@ -119,6 +119,18 @@ async fn a_late_pause_pauses_the_next_event() {
     let late = judge(&gateway, &call("r", "search")).await;
     assert_eq!(verdict(&late), (Action::Pause, "classifier"));
     assert!(late.decision.pause.is_some());
+    // A yes to what it said of that step is none to what it says of this one.
+    let pauses = [late.decision.pause_key().clone()];
+    assert_ne!(pauses[0].as_str(), "classifier");
+    sleep(Duration::from_secs(1)).await;
+    let mut context = Context::new("r");
+    let bad = prompt("r", "bad");
+    gateway.evaluate(&mut context, &bad).await;
+    sleep(Duration::from_secs(1)).await;
+    let search = call("r", "search");
+    let again = gateway.evaluate_again(&mut context, &search, &pauses).await;
+    let again = again.lift(&pauses);
+    assert_eq!(verdict(&again), (Action::Pause, "classifier"));
 }
 
 /// What they would have changed has passed, so of the milder ones only the effects are left.

@@ -51,6 +51,35 @@ async fn forbids(gateway: &Gateway, run: &str, words: &str) -> bool {
     evaluation.decision.rule_id.as_str() == "seq"
 }
 
+/// A step that a person holds up is none until it is let go, and is one then.
+#[tokio::test]
+async fn a_step_that_waits_counts_when_it_is_let_go() {
+    let pack = pack("after: {tools: [vault.open]}, then: {tools: ['web.*']}, within: 1").replace(
+        "  - id: seq\n",
+        "  - {id: ask, rule: expression, events: [tool_call_start], config: {when: tool.name == 'vault.open', action: PAUSE}}\n  - id: seq\n",
+    );
+    let gateway = Gateway::builder(load(&pack)).build();
+    let open = Event::tool_call_start("r", "vault.open", args(json!({"path": "a"})));
+    let mut context = Context::new("r");
+    let paused = gateway.evaluate(&mut context, &open).await;
+    assert_eq!(verdict(&paused), (Action::Pause, "ask"));
+    assert!(
+        !forbids(&gateway, "r", "web.get").await,
+        "nothing was opened"
+    );
+    let pauses = [paused.decision.pause_key().clone()];
+    let again = gateway.evaluate_again(&mut context, &open, &pauses).await;
+    assert_eq!(again.lift(&pauses).decision.action, Action::Allow);
+    // In this process or in another.
+    let elsewhere = Gateway::builder(load(&pack)).build();
+    assert!(!forbids(&elsewhere, "other", "web.get").await);
+    elsewhere.resume_history("r", &gateway.history("r"));
+    for gateway in [gateway, elsewhere] {
+        assert!(forbids(&gateway, "r", "web.get").await);
+        gateway.resume_history("r", &portcullis_core::History::default());
+    }
+}
+
 const AFTER_SECRETS: &str = "after: {rules: [secret-redaction]}, then: {tools: ['web.*']}";
 
 #[tokio::test]
@@ -237,9 +266,9 @@ async fn in_shadow_mode_everything_happens_and_is_remembered() {
 async fn what_is_found_in_a_streamed_answer_counts() {
     let gateway = Arc::new(gateway(AFTER_SECRETS));
     let mut answer = AnswerStream::new(Arc::clone(&gateway), Context::new("r"));
-    answer.push("the key is AKIAIOSF").await;
+    let _ = answer.push("the key is AKIAIOSF").await;
     assert!(!forbids(&gateway, "r", "web.get").await);
-    answer.push("ODNN7EXAMPLE. ").await;
+    let _ = answer.push("ODNN7EXAMPLE. ").await;
     assert!(forbids(&gateway, "r", "web.get").await);
 }
 
@@ -261,7 +290,7 @@ sync_rules:
 ";
     let gateway = Arc::new(Gateway::builder(load(text)).build());
     let mut answer = AnswerStream::new(Arc::clone(&gateway), Context::new("r"));
-    answer.push("AKIAIOSFODNN7EXAMPLE. ").await;
+    let _ = answer.push("AKIAIOSFODNN7EXAMPLE. ").await;
     assert!(forbids(&gateway, "r", "web.get").await);
 }
 

@@ -54,7 +54,7 @@ async fn a_secret_cut_in_two_is_redacted_and_counted_once() {
 async fn a_stop_ends_the_answer_and_counts_a_strike() {
     let gateway = gateway(PACK);
     let mut answer = answer(&gateway);
-    answer.push("now stop he").await;
+    let _ = answer.push("now stop he").await;
     let shown = answer.push("re now and go on").await;
     assert_eq!((&*shown.text, shown.halted), ("", true));
     let last = shown.evaluations.last().unwrap();

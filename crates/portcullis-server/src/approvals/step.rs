@@ -57,6 +57,35 @@ struct Redeemed {
     by: Option<String>,
 }
 
+/// The approval that a step was sent with, as far as it is known.
+pub(crate) struct Given {
+    id: String,
+    known: Result<Approval, ApprovalError>,
+}
+
+impl Given {
+    pub(crate) async fn look_up(desk: &Desk, id: String) -> Self {
+        let known = desk.get(&id).await;
+        let known = known.and_then(|known| {
+            let unknown = || ApprovalError::NotFound(id.clone());
+            known.ok_or_else(unknown)
+        });
+        Self { id, known }
+    }
+
+    /// The pauses of the step that a person was asked about before, if it looks like the same. Whether it is can be told
+    /// once it is judged.
+    pub(crate) fn pauses(&self, agent: &AgentId, event: &Event) -> Option<&[RuleId]> {
+        let known = self.known.as_ref().ok()?;
+        let bound = &known.bound;
+        let alike = bound.run_id == event.run_id
+            && bound.agent == agent.as_str()
+            && bound.stage == event.event_type
+            && bound.tool == event.tool_name;
+        (alike && known.taken.is_none()).then_some(&bound.rules[..])
+    }
+}
+
 /// Why a step is not answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -89,7 +118,7 @@ pub(crate) async fn settle(
     agent: &AgentId,
     event: &Event,
     evaluation: Evaluation,
-    given: Option<String>,
+    given: Option<Given>,
 ) -> Settled {
     let mut settled = Settled {
         evaluation,
@@ -108,7 +137,7 @@ pub(crate) async fn settle(
         return settled;
     }
     let lifted = match given {
-        Some(id) => settled.redeem(&app.approvals, agent, &seen, id).await,
+        Some(given) => settled.redeem(&app.approvals, agent, &seen, given).await,
         None => Some(Vec::new()),
     };
     if let Some(lifted) = lifted
@@ -150,14 +179,10 @@ impl Settled {
         desk: &Desk,
         agent: &AgentId,
         seen: &Event,
-        id: String,
+        Given { id, known }: Given,
     ) -> Option<Vec<RuleId>> {
-        let known = match desk.get(&id).await {
-            Ok(Some(known)) => known,
-            Ok(None) => {
-                self.refuse(desk, id.clone(), ApprovalError::NotFound(id));
-                return None;
-            }
+        let known = match known {
+            Ok(known) => known,
             Err(error) => {
                 self.refuse(desk, id, error);
                 return None;
@@ -175,7 +200,7 @@ impl Settled {
             return None;
         }
         // Another rule pauses now than the one that somebody was asked about: nothing of the answer is used up.
-        if !rules.contains(&self.evaluation.decision.rule_id) {
+        if !rules.contains(self.evaluation.decision.pause_key()) {
             return Some(Vec::new());
         }
         match desk.take(id.clone(), bound).await {
@@ -195,9 +220,8 @@ impl Settled {
     fn apply(&mut self, id: String, taken: Taken, rules: Vec<RuleId>) -> Option<Vec<RuleId>> {
         match taken {
             Taken::Approved(Decided { by, .. }) => {
-                let decision = self.evaluation.lifted(&rules).clone();
-                self.evaluation.decision = decision;
                 self.redeemed(id, APPROVED, Some(by));
+                self.evaluation = self.evaluation.clone().lift(&rules);
                 Some(rules)
             }
             Taken::Denied(Decided { by, note, .. }) => {
@@ -220,7 +244,7 @@ impl Settled {
     async fn ask(&mut self, app: &App, agent: &AgentId, seen: &Event, lifted: Vec<RuleId>) {
         let decision = &self.evaluation.decision;
         let mut rules = lifted;
-        rules.push(decision.rule_id.clone());
+        rules.push(decision.pause_key().clone());
         let policy = &self.evaluation.policy.digest;
         let bound = Binding::of(seen, agent.as_str(), rules, policy);
         let Ok(redactor) = app.redactor().await else {
