@@ -4,7 +4,7 @@ use portcullis_core::{Context, Effect, Evaluation, Event, SchemaVersion, Step, c
 use serde::{Deserialize, Serialize};
 
 use crate::app::{App, Entry, KeepError, RecordError, now};
-use crate::approvals::step::{self, Refusal, Settled, Waiting};
+use crate::approvals::step::{self, Given, Refusal, Settled, Waiting};
 use crate::cstp::Caller;
 
 /// The longest id of an approval that is looked up, in bytes.
@@ -55,13 +55,28 @@ pub(crate) async fn evaluate(
     if !app.policy_in_force().await {
         return Err(EvaluateError::NoPolicy);
     }
-    let asked = step::asked_before(app, caller.agent, &event, approval.as_deref()).await;
-    let evaluation = app
-        .gateway
-        .evaluate_again(&mut context, &event, &asked)
-        .await;
+    let given = match approval {
+        Some(id) => Some(Given::look_up(&app.approvals, id).await),
+        None => None,
+    };
+    let asked = given
+        .as_ref()
+        .and_then(|given| given.pauses(caller.agent, &event));
+    let is_again = asked.is_some();
+    // What a pause asks for, such as a strike, is done when a person is asked, and not when they have answered.
+    let evaluation = match asked {
+        Some(pauses) => {
+            let again = app.gateway.evaluate_again(&mut context, &event, pauses);
+            again.await
+        }
+        None => app.gateway.evaluate(&mut context, &event).await,
+    };
     let effects = evaluation.decision.effects.clone();
-    let settled = step::settle(app, caller.agent, &event, evaluation, approval).await;
+    let settled = step::settle(app, caller.agent, &event, evaluation, given).await;
+    if is_again && settled.refusal.is_some() && !effects.is_empty() {
+        // It is another step, about which nobody was asked.
+        app.gateway.evaluate(&mut context, &event).await;
+    }
     let entry = entry(caller, &event, &settled);
     // Both at once: neither waits for the other's disk.
     let kept = keep_quarantine(app, &context.run_id, &effects);

@@ -57,6 +57,35 @@ struct Redeemed {
     by: Option<String>,
 }
 
+/// The approval that a step was sent with, as far as it is known.
+pub(crate) struct Given {
+    id: String,
+    known: Result<Approval, ApprovalError>,
+}
+
+impl Given {
+    pub(crate) async fn look_up(desk: &Desk, id: String) -> Self {
+        let known = desk.get(&id).await;
+        let known = known.and_then(|known| {
+            let unknown = || ApprovalError::NotFound(id.clone());
+            known.ok_or_else(unknown)
+        });
+        Self { id, known }
+    }
+
+    /// The pauses of the step that a person was asked about before, if it looks like the same. Whether it is can be told
+    /// once it is judged.
+    pub(crate) fn pauses(&self, agent: &AgentId, event: &Event) -> Option<&[RuleId]> {
+        let known = self.known.as_ref().ok()?;
+        let bound = &known.bound;
+        let alike = bound.run_id == event.run_id
+            && bound.agent == agent.as_str()
+            && bound.stage == event.event_type
+            && bound.tool == event.tool_name;
+        (alike && known.taken.is_none()).then_some(&bound.rules[..])
+    }
+}
+
 /// Why a step is not answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -83,40 +112,13 @@ pub(crate) enum Refusal {
     Failed,
 }
 
-/// The pauses that somebody was asked about for this step: what they asked for, such as a strike, was done then. None for a
-/// step of another run, agent or tool.
-pub(crate) async fn asked_before(
-    app: &App,
-    agent: &AgentId,
-    event: &Event,
-    given: Option<&str>,
-) -> Vec<RuleId> {
-    let Some(id) = given else { return Vec::new() };
-    let Ok(Some(known)) = app.approvals.get(id).await else {
-        return Vec::new();
-    };
-    let Binding {
-        run_id,
-        agent: asked,
-        tool,
-        stage,
-        rules,
-        ..
-    } = known.bound;
-    let same = run_id == event.run_id
-        && asked == agent.as_str()
-        && tool == event.tool_name
-        && stage == event.event_type;
-    if same { rules } else { Vec::new() }
-}
-
 /// Settles what a step that was judged has to do with approvals. `given` is the one that it was sent with.
 pub(crate) async fn settle(
     app: &App,
     agent: &AgentId,
     event: &Event,
     evaluation: Evaluation,
-    given: Option<String>,
+    given: Option<Given>,
 ) -> Settled {
     let mut settled = Settled {
         evaluation,
@@ -135,7 +137,7 @@ pub(crate) async fn settle(
         return settled;
     }
     let lifted = match given {
-        Some(id) => settled.redeem(&app.approvals, agent, &seen, id).await,
+        Some(given) => settled.redeem(&app.approvals, agent, &seen, given).await,
         None => Some(Vec::new()),
     };
     if let Some(lifted) = lifted
@@ -177,14 +179,10 @@ impl Settled {
         desk: &Desk,
         agent: &AgentId,
         seen: &Event,
-        id: String,
+        Given { id, known }: Given,
     ) -> Option<Vec<RuleId>> {
-        let known = match desk.get(&id).await {
-            Ok(Some(known)) => known,
-            Ok(None) => {
-                self.refuse(desk, id.clone(), ApprovalError::NotFound(id));
-                return None;
-            }
+        let known = match known {
+            Ok(known) => known,
             Err(error) => {
                 self.refuse(desk, id, error);
                 return None;
@@ -222,8 +220,8 @@ impl Settled {
     fn apply(&mut self, id: String, taken: Taken, rules: Vec<RuleId>) -> Option<Vec<RuleId>> {
         match taken {
             Taken::Approved(Decided { by, .. }) => {
-                self.evaluation = self.evaluation.clone().lift(&rules);
                 self.redeemed(id, APPROVED, Some(by));
+                self.evaluation = self.evaluation.clone().lift(&rules);
                 Some(rules)
             }
             Taken::Denied(Decided { by, note, .. }) => {

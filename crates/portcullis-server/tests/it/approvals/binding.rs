@@ -170,6 +170,39 @@ async fn another_rule_that_pauses_first_asks_for_itself() {
     assert_eq!(answer["decision"]["action"], "ALLOW", "{answer}");
 }
 
+/// What a pause asks for is done once, and an approval for something else excuses nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strike_is_counted_when_somebody_is_asked() {
+    let server = Running::with(|settings| {
+        people(settings);
+        let pack = PACK.replacen(
+            "reason: A refund,",
+            "reason: A refund, effects: [increment_strike],",
+            1,
+        );
+        std::fs::write(settings.policy.pack.as_ref().unwrap(), pack).unwrap();
+    })
+    .await;
+    let strikes = async || {
+        let path = "/v1/guard/runs/r";
+        let (_, run) = super::ask(&server, super::OPERATOR, reqwest::Method::GET, path, None).await;
+        run["strikes"]["refund"].as_u64().unwrap()
+    };
+    let id = paused(&server, &refund(5.0)).await;
+    assert_eq!(strikes().await, 1);
+    step(&server, &refund(5.0), Some(&id)).await;
+    approve(&server, &id).await;
+    assert_eq!(strikes().await, 1);
+    // Another step, nobody was asked about.
+    assert_eq!(step(&server, &refund(6.0), Some(&id)).await.0, 409);
+    assert_eq!(strikes().await, 2);
+    let (_, answer) = step(&server, &refund(5.0), Some(&id)).await;
+    assert_eq!(answer["decision"]["action"], "ALLOW");
+    assert_eq!(strikes().await, 2);
+    assert_eq!(step(&server, &refund(5.0), Some(&id)).await.0, 409);
+    assert_eq!(strikes().await, 3);
+}
+
 /// In shadow mode nothing waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_asked_about_what_does_not_bind() {
