@@ -249,7 +249,7 @@ fn fill(directory: &Path, many: usize) {
              moments AS (SELECT n, printf('id-%06d', n) AS id, 1800000000 + n AS second FROM numbers)
              INSERT INTO approval
              SELECT m.id, 'run-' || (n % 1000), second * 1000000000, status,
-                    (second + 300) * 1000000000, later, taken, (second + 300) * 1000000000,
+                    (second + 300) * 1000000000, later, lapses, taken, (second + 300) * 1000000000,
                     json_set(approval, '$.id', m.id, '$.bound.run_id', 'run-' || (n % 1000),
                         '$.created', strftime('%Y-%m-%dT%H:%M:%SZ', second, 'unixepoch'),
                         '$.expires', strftime('%Y-%m-%dT%H:%M:%SZ', second + 300, 'unixepoch'))
@@ -397,7 +397,7 @@ fn contents(directory: &Path) -> Vec<Vec<rusqlite::types::Value>> {
         .prepare("SELECT *, CAST(approval AS BLOB) FROM approval ORDER BY id")
         .unwrap();
     // As bytes, which are there even where they are no text.
-    let columns = (0..8).chain([9]);
+    let columns = (0..9).chain([10]);
     let rows = rows.query_map([], |row| columns.clone().map(|n| row.get(n)).collect());
     rows.unwrap().map(Result::unwrap).collect()
 }
