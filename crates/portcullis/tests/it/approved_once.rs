@@ -98,7 +98,7 @@ async fn wherever_processes_are_killed_what_was_approved_happens_at_most_once() 
         let mut dying = Process::start(folder, &endpoint, &format!("resume {n}"), "");
         dying.wait_for("ready");
         // Most of it is over by then.
-        let moment = RandomState::new().hash_one(n) % 20_000;
+        let moment = RandomState::new().hash_one(n) % 12_000;
         std::thread::sleep(Duration::from_micros(moment));
         dying.kill();
         before.push(times_paid(folder, n));
