@@ -8,6 +8,7 @@ mod rows;
 mod schema;
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 use portcullis_core::approval::{
     Answer, Approval, ApprovalError, Approvals, Binding, Taken, Which,
 };
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
 
 use self::rows::Failure;
 pub use crate::sqlite::OpenError;
@@ -92,6 +93,15 @@ impl SqliteApprovals {
             size_limit,
         };
         let (connection, place) = open(file, &schema::FORMAT)?;
+        // SQLite opens what it may only read, and says so when somebody's answer is to be used up.
+        let readonly = connection.is_readonly(MAIN_DB);
+        if readonly.map_err(|error| OpenError::of(&place.path, &error))? {
+            return Err(OpenError::Io {
+                doing: "write to",
+                path: place.path,
+                source: io::ErrorKind::PermissionDenied.into(),
+            });
+        }
         Ok(Self {
             readers: Readers::new(place.path.clone(), busy_timeout),
             writer: Mutex::new(connection),

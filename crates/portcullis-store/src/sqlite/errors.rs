@@ -64,7 +64,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn of(path: &Path, error: &rusqlite::Error) -> Self {
+    pub(crate) fn of(path: &Path, error: &rusqlite::Error) -> Self {
         let path = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotDatabase { path },

@@ -9,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::errors::OpenError;
 use super::format::{Format, Kind};
+use super::readers::snapshot;
 
 /// Which file, and what to expect of it.
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +59,10 @@ pub(crate) fn open(
     let failed = |error| OpenError::of(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let connection = connect(path, flags, options.busy_timeout).map_err(failed)?;
-    // Before anything is changed in it.
+    // Before anything is changed in it, and all from one moment: somebody else may just be making it.
+    let kind = snapshot(&connection, |connection| format.kind(connection));
     let known = format.migrations.len();
-    match format.kind(&connection).map_err(failed)? {
+    match kind.map_err(failed)? {
         Kind::Foreign => return Err(OpenError::Foreign { path: path.clone() }),
         Kind::Ours(found) if found > known => {
             return Err(OpenError::Newer {

@@ -1,11 +1,20 @@
 //! The binary as people use it.
 
 #[cfg(test)]
+#[expect(dead_code, reason = "the planner's tests use the rest")]
+#[path = "../../../../examples/support/endpoint.rs"]
+mod endpoint;
+
+#[cfg(test)]
 mod a2a;
 #[cfg(test)]
 mod a2a_sdk;
 #[cfg(test)]
 mod approvals;
+#[cfg(test)]
+mod approvals_model;
+#[cfg(test)]
+mod approved_once;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
