@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use portcullis_core::rules::{RuleError, RuleInput, Subject};
+use portcullis_core::rules::{RuleInput, Subject};
 use portcullis_core::{
     Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultContextBuilder,
     DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, History, Mode, OnTimeout, Parts,
     Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
-    merge_redactions, nothing_triggered,
 };
 
 use tracing::field::Empty;
@@ -24,6 +23,7 @@ use crate::fast::{FastOutcome, second_try, wait_for};
 use crate::fence::{self, Fence, FencedInput};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxDepth, InboxLimits, MemoryInbox};
+use crate::resolve::hook_failed;
 use crate::run_map::RunMap;
 use crate::telemetry::{Propagation, Telemetry};
 use crate::vault::Vault;
@@ -164,7 +164,7 @@ pub(crate) struct Gathered {
     /// What happened in the place of deep rules that did not answer.
     pub(crate) fallbacks: Vec<OnTimeout>,
     /// Of a PAUSE: see [`Evaluation::if_lifted`].
-    if_lifted: Vec<Decision>,
+    pub(crate) if_lifted: Vec<Decision>,
     pub(crate) coverage: Coverage,
 }
 
@@ -588,69 +588,6 @@ impl Gateway {
         }
     }
 
-    fn resolve(&self, input: RuleInput<'_>, gathered: &mut Gathered) -> Decision {
-        if gathered.decisions.is_empty() {
-            return if gathered.coverage.rules.is_empty() {
-                Decision::allow(
-                    RuleId::DEFAULT,
-                    "No rule of this policy judges such an event",
-                )
-            } else {
-                nothing_triggered()
-            };
-        }
-        let mut decisions = std::mem::take(&mut gathered.decisions);
-        decisions.sort_by_key(|(place, _)| *place);
-        let decisions: Vec<Decision> = decisions
-            .into_iter()
-            .map(|(_, decision)| decision)
-            .collect();
-        let all = (decisions.iter().any(|d| d.action >= Action::Retry)).then(|| decisions.clone());
-        let mut decision = self.one_of(decisions, &input);
-        if decision.action == Action::Pause {
-            let all = all.unwrap_or_default();
-            // Whatever the decision policy makes of them: what waits is kept and shown to people.
-            let redactions = all.iter().flat_map(|d| d.redactions.clone());
-            let redactions = redactions.chain(std::mem::take(&mut decision.redactions));
-            decision.redactions = merge_redactions(redactions);
-            gathered.if_lifted = self.if_lifted(&decision, all, &input);
-        }
-        decision
-    }
-
-    fn one_of(&self, decisions: Vec<Decision>, input: &RuleInput<'_>) -> Decision {
-        fence::catching(|| Ok(self.decision_policy.resolve(decisions, input)))
-            .unwrap_or_else(|error| hook_failed("decision policy", &error))
-    }
-
-    /// What would be decided without the rule that pauses, then without the next that does, and so on.
-    fn if_lifted(
-        &self,
-        decision: &Decision,
-        mut others: Vec<Decision>,
-        input: &RuleInput<'_>,
-    ) -> Vec<Decision> {
-        let mut chain: Vec<Decision> = Vec::new();
-        loop {
-            let last = chain.last().unwrap_or(decision);
-            if last.action != Action::Pause {
-                return chain;
-            }
-            let before = others.len();
-            others.retain(|d| d.action != Action::Pause || d.pause_key() != last.pause_key());
-            let next = if others.is_empty() {
-                nothing_triggered()
-            } else if others.len() < before {
-                self.one_of(others.clone(), input)
-            } else {
-                // A decision policy pauses in its own name, having heard all of them. Those who pause ask for themselves.
-                others.retain(|d| d.action == Action::Pause);
-                DefaultDecisionPolicy::default().resolve(others.clone(), input)
-            };
-            chain.push(next);
-        }
-    }
-
     pub(crate) fn conclude(
         &self,
         policy: &Policy,
@@ -755,14 +692,4 @@ fn quarantined(flag: &Flag) -> Decision {
     )
     .with_severity(Severity::Critical)
     .with_remediation("start a new run once somebody has reviewed this one")
-}
-
-/// Code of the embedder panicked. What it would have said is unknown, so nothing may happen.
-fn hook_failed(hook: &str, error: &RuleError) -> Decision {
-    Decision::stop(
-        RuleId::HOOK,
-        format!("The {hook} failed: {error}"),
-        StopSpec::code(ErrorCode::SyncError),
-    )
-    .with_severity(Severity::Critical)
 }

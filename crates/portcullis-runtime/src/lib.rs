@@ -36,6 +36,7 @@ mod ids;
 mod inbox;
 mod permit;
 mod reload;
+mod resolve;
 mod run_map;
 mod stream;
 mod telemetry;
