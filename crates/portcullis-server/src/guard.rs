@@ -67,15 +67,19 @@ pub(crate) async fn evaluate(
     let evaluation = match asked {
         Some(pauses) => {
             let again = app.gateway.evaluate_again(&mut context, &event, pauses);
-            again.await
+            Box::pin(again).await
         }
         None => app.gateway.evaluate(&mut context, &event).await,
     };
     let effects = evaluation.decision.effects.clone();
-    let settled = step::settle(app, caller.agent, &event, evaluation, given).await;
+    let mut settled = Settled::from(evaluation);
+    if settled.pauses() {
+        let settling = step::settle(&mut settled, app, caller.agent, &event, given);
+        Box::pin(settling).await;
+    }
     if is_again && settled.refusal.is_some() && !effects.is_empty() {
         // It is another step, about which nobody was asked.
-        app.gateway.evaluate(&mut context, &event).await;
+        Box::pin(app.gateway.evaluate(&mut context, &event)).await;
     }
     let entry = entry(caller, &event, &settled);
     // Both at once: neither waits for the other's disk.

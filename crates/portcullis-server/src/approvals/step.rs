@@ -112,29 +112,19 @@ pub(crate) enum Refusal {
     Failed,
 }
 
-/// Settles what a step that was judged has to do with approvals. `given` is the one that it was sent with.
+/// Settles what a step that is paused has to do with approvals. `given` is the one that it was sent with.
 pub(crate) async fn settle(
+    settled: &mut Settled,
     app: &App,
     agent: &AgentId,
     event: &Event,
-    evaluation: Evaluation,
     given: Option<Given>,
-) -> Settled {
-    let mut settled = Settled {
-        evaluation,
-        waits_for: None,
-        asked: None,
-        refusal: None,
-        redeemed: None,
-    };
-    if !settled.pauses() {
-        return settled;
-    }
+) {
     let mut seen = event.clone();
     let redacted = redact_event(&mut seen, &settled.evaluation.decision.redactions);
     if let Err(error) = redacted {
         settled.stop(ErrorCode::ApprovalFailed, error.to_string());
-        return settled;
+        return;
     }
     let lifted = match given {
         Some(given) => settled.redeem(&app.approvals, agent, &seen, given).await,
@@ -145,7 +135,19 @@ pub(crate) async fn settle(
     {
         settled.ask(app, agent, &seen, lifted).await;
     }
-    settled
+}
+
+/// As it was judged.
+impl From<Evaluation> for Settled {
+    fn from(evaluation: Evaluation) -> Self {
+        Self {
+            evaluation,
+            waits_for: None,
+            asked: None,
+            refusal: None,
+            redeemed: None,
+        }
+    }
 }
 
 impl Settled {
@@ -168,7 +170,8 @@ impl Settled {
         }
     }
 
-    fn pauses(&self) -> bool {
+    /// Whether it waits for a person, as far as can be told by now.
+    pub(crate) fn pauses(&self) -> bool {
         self.evaluation.enforced && self.evaluation.decision.action == Action::Pause
     }
 
