@@ -56,7 +56,7 @@ pub(crate) async fn evaluate(
         return Err(EvaluateError::NoPolicy);
     }
     let given = match approval {
-        Some(id) => Some(Box::pin(Given::look_up(&app.approvals, id)).await),
+        Some(id) => Some(Given::look_up(&app.approvals, id).await),
         None => None,
     };
     let asked = given
@@ -64,11 +64,19 @@ pub(crate) async fn evaluate(
         .and_then(|given| given.pauses(caller.agent, &event));
     let is_again = asked.is_some();
     // What a pause asks for, such as a strike, is done when a person is asked, and not when they have answered.
-    let pauses = asked.unwrap_or_default();
-    let again = app.gateway.evaluate_again(&mut context, &event, pauses);
-    let evaluation = again.await;
+    let evaluation = match asked {
+        Some(pauses) => {
+            let again = app.gateway.evaluate_again(&mut context, &event, pauses);
+            Box::pin(again).await
+        }
+        None => app.gateway.evaluate(&mut context, &event).await,
+    };
     let effects = evaluation.decision.effects.clone();
-    let settled = step::settle(app, caller.agent, &event, evaluation, given).await;
+    let mut settled = Settled::from(evaluation);
+    if settled.pauses() {
+        let settling = step::settle(&mut settled, app, caller.agent, &event, given);
+        Box::pin(settling).await;
+    }
     if is_again && settled.refusal.is_some() && !effects.is_empty() {
         // It is another step, about which nobody was asked.
         Box::pin(app.gateway.evaluate(&mut context, &event)).await;

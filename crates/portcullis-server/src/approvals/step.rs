@@ -112,48 +112,45 @@ pub(crate) enum Refusal {
     Failed,
 }
 
-/// Settles what a step that was judged has to do with approvals. `given` is the one that it was sent with.
+/// Settles what a step that is paused has to do with approvals. `given` is the one that it was sent with.
 pub(crate) async fn settle(
+    settled: &mut Settled,
     app: &App,
     agent: &AgentId,
     event: &Event,
-    evaluation: Evaluation,
     given: Option<Given>,
-) -> Settled {
-    let mut settled = Settled {
-        evaluation,
-        waits_for: None,
-        asked: None,
-        refusal: None,
-        redeemed: None,
-    };
-    if settled.pauses() {
-        // On the heap, because the future of every step is as large as its largest part.
-        Box::pin(settled.wait(app, agent, event, given)).await;
+) {
+    let mut seen = event.clone();
+    let redacted = redact_event(&mut seen, &settled.evaluation.decision.redactions);
+    if let Err(error) = redacted {
+        settled.stop(ErrorCode::ApprovalFailed, error.to_string());
+        return;
     }
-    settled
+    let lifted = match given {
+        Some(given) => settled.redeem(&app.approvals, agent, &seen, given).await,
+        None => Some(Vec::new()),
+    };
+    if let Some(lifted) = lifted
+        && settled.pauses()
+    {
+        settled.ask(app, agent, &seen, lifted).await;
+    }
+}
+
+/// As it was judged.
+impl From<Evaluation> for Settled {
+    fn from(evaluation: Evaluation) -> Self {
+        Self {
+            evaluation,
+            waits_for: None,
+            asked: None,
+            refusal: None,
+            redeemed: None,
+        }
+    }
 }
 
 impl Settled {
-    /// The step is paused: the approval that it was sent with lifts that, or a person is asked.
-    async fn wait(&mut self, app: &App, agent: &AgentId, event: &Event, given: Option<Given>) {
-        let mut seen = event.clone();
-        let redacted = redact_event(&mut seen, &self.evaluation.decision.redactions);
-        if let Err(error) = redacted {
-            self.stop(ErrorCode::ApprovalFailed, error.to_string());
-            return;
-        }
-        let lifted = match given {
-            Some(given) => self.redeem(&app.approvals, agent, &seen, given).await,
-            None => Some(Vec::new()),
-        };
-        if let Some(lifted) = lifted
-            && self.pauses()
-        {
-            self.ask(app, agent, &seen, lifted).await;
-        }
-    }
-
     /// Notes in the step's entry what was asked for and what was used up.
     pub(crate) fn note(&self, entry: &mut Entry) {
         if let Some(Redeemed { id, outcome, by }) = &self.redeemed {
@@ -173,7 +170,8 @@ impl Settled {
         }
     }
 
-    fn pauses(&self) -> bool {
+    /// Whether it waits for a person, as far as can be told by now.
+    pub(crate) fn pauses(&self) -> bool {
         self.evaluation.enforced && self.evaluation.decision.action == Action::Pause
     }
 

@@ -138,7 +138,9 @@ async fn silence_can_mean_yes() {
     let server = served().await;
     let event = call("r", "announce", &json!({"what": "the release"}));
     let id = paused(&server, &event).await;
-    tokio::time::sleep(Duration::from_millis(1010)).await;
+    // It is good for as long again.
+    let (_, silent) = get(&server, EMERSON, &format!("/{id}?wait_s=20")).await;
+    assert_eq!(silent["status"], "approved", "{silent}");
     let (_, answer) = step(&server, &event, Some(&id)).await;
     assert_eq!(answer["decision"]["action"], "ALLOW", "{answer}");
     let steps = entries(&server, "guard_evaluation");

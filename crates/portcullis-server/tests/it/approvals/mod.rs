@@ -44,7 +44,7 @@ sync_rules:
   - id: unless-prevented
     rule: expression
     events: [tool_call_start]
-    config: {when: tool.name == 'announce', action: PAUSE, reason: Anybody may object, approver_roles: [finance], timeout_s: 1, on_timeout: approve}
+    config: {when: tool.name == 'announce', action: PAUSE, reason: Anybody may object, approver_roles: [finance], timeout_s: 3, on_timeout: approve}
   - id: secret-redaction
     events: [tool_call_start]
     config: {families: [rfc]}
