@@ -102,7 +102,7 @@ impl Approvals for MemoryApprovals {
 
 fn is_settled(approval: &Approval, now: Timestamp) -> bool {
     let approval = approval.clone().at(now);
-    approval.taken.is_some() || approval.status == Status::Expired
+    approval.taken.is_some() || matches!(approval.status, Status::Expired | Status::Denied)
 }
 
 /// A yes that was used up: it lifts the pause of the step that it was given for, once.

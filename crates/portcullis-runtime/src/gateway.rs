@@ -157,7 +157,7 @@ pub(crate) struct Gathered {
     /// Whether nothing follows from the evaluation.
     quiet: bool,
     /// The pauses that a person has been asked about.
-    asked: Vec<RuleId>,
+    pub(crate) asked: Vec<RuleId>,
     /// When the last rule was done. Asking the clock costs as much as a rule.
     last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
@@ -615,19 +615,11 @@ impl Gateway {
         }
         let was_asked =
             decision.action == Action::Pause && gathered.asked.contains(decision.pause_key());
-        let follows = !gathered.quiet && !was_asked;
-        if follows {
+        if !gathered.quiet {
             self.runs.apply(&decision, context, event);
         }
-        // A step that waits is none yet; it is one when it is judged again, and let go.
-        let lifted = std::iter::once(&decision).chain(&if_lifted);
-        let mut lifted = lifted
-            .skip_while(|d| d.action == Action::Pause && gathered.asked.contains(d.pause_key()));
-        let action = lifted
-            .next()
-            .map_or(Action::Pause, |decision| decision.action);
-        let waits = enforced && action == Action::Pause;
-        if policy.has_sequences() && !gathered.quiet && !waits {
+        // A step that waits for a person may happen, and counts. When it comes again it is no other.
+        if policy.has_sequences() && !gathered.quiet && !was_asked {
             let decided: Vec<&RuleId> = gathered
                 .coverage
                 .rules
@@ -635,12 +627,12 @@ impl Gateway {
                 .filter(|rule| rule.outcome == RuleOutcome::Decided)
                 .map(|rule| &rule.id)
                 .collect();
-            let stopped = enforced && matches!(action, Action::Stop | Action::Retry);
+            let stopped = enforced && matches!(decision.action, Action::Stop | Action::Retry);
             let satisfied = policy.satisfied(event, &decided, stopped);
             self.histories
                 .update(&context.run_id, |history| history.step(satisfied));
         }
-        let alerting = follows && decision.effects.contains(&Effect::EmitAlert);
+        let alerting = !gathered.quiet && decision.effects.contains(&Effect::EmitAlert);
         let evaluation = Evaluation {
             decision,
             enforced,

@@ -23,10 +23,16 @@ impl Gateway {
         }
         let mut decisions = std::mem::take(&mut gathered.decisions);
         decisions.sort_by_key(|(place, _)| *place);
-        let decisions: Vec<Decision> = decisions
+        let mut decisions: Vec<Decision> = decisions
             .into_iter()
             .map(|(_, decision)| decision)
             .collect();
+        for decision in &mut decisions {
+            // What it asked for was done when it was put to a person.
+            if decision.action == Action::Pause && gathered.asked.contains(decision.pause_key()) {
+                decision.effects.clear();
+            }
+        }
         let all = (decisions.iter().any(|d| d.action >= Action::Retry)).then(|| decisions.clone());
         let mut decision = self.one_of(decisions, &input);
         if decision.action == Action::Pause {

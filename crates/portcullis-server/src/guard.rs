@@ -71,17 +71,19 @@ pub(crate) async fn evaluate(
         }
         None => app.gateway.evaluate(&mut context, &event).await,
     };
-    let effects = evaluation.decision.effects.clone();
+    let mut effects = evaluation.decision.effects.clone();
     let mut settled = Settled::from(evaluation);
     if settled.pauses() {
         let settling = step::settle(&mut settled, app, caller.agent, &event, given);
         Box::pin(settling).await;
     }
-    if is_again && settled.refusal.is_some() && !effects.is_empty() {
-        // It is another step, about which nobody was asked.
-        Box::pin(app.gateway.evaluate(&mut context, &event)).await;
+    let mut entry = entry(caller, &event, &settled);
+    if is_again && settled.is_void() {
+        // It is another step, about which nobody was asked: what it asks for is done after all.
+        let anew = Box::pin(app.gateway.evaluate(&mut context, &event)).await;
+        effects.extend(anew.decision.effects);
+        entry.made("judged_anew", anew.decision.decision_id.to_string());
     }
-    let entry = entry(caller, &event, &settled);
     // Both at once: neither waits for the other's disk.
     let kept = keep_quarantine(app, &context.run_id, &effects);
     let (recorded, kept) = tokio::join!(app.record(&entry), kept);

@@ -80,7 +80,7 @@ pub struct Binding {
     pub stage: EventType,
     /// Which tool, where there is one.
     pub tool: Option<String>,
-    /// [`exact_digest`] of the arguments, or of what else was judged, as it may be seen.
+    /// [`exact_digest`] of the arguments, the text and whatever else of the event was judged, as it may be seen.
     pub arguments: Digest,
     /// Whose pauses it lifts, by [`Decision::pause_key`]: the one that asks, after those that were approved before for the
     /// same step.
@@ -297,8 +297,8 @@ pub enum ApprovalError {
         /// In what they differ.
         what: &'static str,
     },
-    /// Too many are kept. Decide on some, or let them expire.
-    #[error("{0} approvals are waiting, the most there can be")]
+    /// Too many are kept, and none of them is over. Decide on some, or let them expire.
+    #[error("{0} approvals are kept, the most there can be, and none of them is over")]
     Full(usize),
     /// Whatever keeps them fails.
     #[error("approvals cannot be kept or read: {0}")]
@@ -443,10 +443,15 @@ const SHORTER: [usize; 3] = [2048, 256, 32];
 /// What the person who decides is shown: all of it, or everything with its long texts cut, or else the beginning. What is
 /// missing is said.
 fn subject(event: &Event) -> Value {
-    let subject = match (&event.tool_args, &event.text_content) {
-        (Some(arguments), _) => Value::Object(arguments.clone()),
-        (None, Some(text)) => json!(text),
-        (None, None) => event.payload.get("result").cloned().unwrap_or_default(),
+    let result = event
+        .payload
+        .get("result")
+        .filter(|_| event.payload.len() == 1);
+    let subject = match (&event.tool_args, &event.text_content, result) {
+        (Some(arguments), None, None) if event.payload.is_empty() => json!(arguments),
+        (None, Some(text), None) if event.payload.is_empty() => json!(text),
+        (None, None, Some(result)) => result.clone(),
+        _ => all_of(event),
     };
     let fits = |value: &Value| value.to_string().len() <= MAX_SUBJECT;
     if fits(&subject) {
@@ -463,9 +468,10 @@ fn shorten(value: &Value, most: usize) -> Value {
         Value::String(text) if text.len() > most => json!(beginning(text, most)),
         Value::Array(items) => items.iter().map(|item| shorten(item, most)).collect(),
         Value::Object(members) => {
+            // Names whole: two that begin alike must not become one.
             let members = members.iter();
             members
-                .map(|(key, value)| (beginning(key, most), shorten(value, most)))
+                .map(|(key, value)| (key.clone(), shorten(value, most)))
                 .collect()
         }
         value => value.clone(),
@@ -481,15 +487,26 @@ fn beginning(text: &str, most: usize) -> String {
     format!("{beginning}… ({} bytes in all)", text.len())
 }
 
-/// Of the arguments where there are some, or else of all there is.
+/// Of all that was judged, whatever the stage: what a person does not see must not change either.
 fn subject_digest(event: &Event) -> Digest {
-    match &event.tool_args {
-        Some(arguments) => exact_digest(&Value::Object(arguments.clone())),
-        None => exact_digest(&json!({
-            "text": event.text_content,
-            "payload": event.payload,
-        })),
-    }
+    exact_digest(&all_of(event))
+}
+
+fn all_of(event: &Event) -> Value {
+    let parts = [
+        (
+            "arguments",
+            event.tool_args.as_ref().map(|arguments| json!(arguments)),
+        ),
+        ("text", event.text_content.as_ref().map(|text| json!(text))),
+        (
+            "payload",
+            (!event.payload.is_empty()).then(|| json!(event.payload)),
+        ),
+    ];
+    let present = parts.into_iter();
+    let present = present.filter_map(|(name, part)| Some((name.to_owned(), part?)));
+    Value::Object(present.collect())
 }
 
 /// A pause of no time at all has run out when it begins; one past the end of time lasts until then.

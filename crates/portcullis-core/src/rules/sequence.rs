@@ -31,7 +31,7 @@ documented! {
     /// - `after`: what must have happened, any of
     ///   - `rules`: one of these rules of the pack had something to say of an earlier step;
     ///   - `tools`: one of these tools ran. `*` stands for anything, as in `crm.*`. A call that was
-    ///     stopped or is to be retried did not run; one that waits for a person may have.
+    ///     stopped or is to be retried did not run; one that a person holds up may have, and counts.
     /// - `then`: which calls are forbidden from then on
     ///   - `tools`: calls of these tools. Default: of any tool;
     ///   - `hosts_except`: only calls whose arguments name a host that is not on this list

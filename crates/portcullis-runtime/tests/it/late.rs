@@ -14,7 +14,7 @@ use portcullis_runtime::{DeepRule, Gateway};
 use tokio::time::sleep;
 
 use crate::fixtures::{
-    Verdict, call, code, decision, deep, deep_on, deep_rules, default_pack, judge, outcomes,
+    Verdict, call, code, decision, deep, deep_on, deep_rules, default_pack, judge, load, outcomes,
     own_event, patient, policy, prompt, unjudged, verdict, wait_ms,
 };
 
@@ -131,6 +131,32 @@ async fn a_late_pause_pauses_the_next_event() {
     let again = gateway.evaluate_again(&mut context, &search, &pauses).await;
     let again = again.lift(&pauses);
     assert_eq!(verdict(&again), (Action::Pause, "classifier"));
+}
+
+/// Whoever asks about a step that waits takes in what comes late as well: its effects must not go the way of the pause's.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_comes_again_loses_no_late_effect() {
+    let policy = load(
+        "policy_pack: test
+version: '1'
+sync_rules:
+  - {id: ask, rule: expression, events: [tool_call_start], config: {when: tool.name == 'search', action: PAUSE, effects: [increment_strike]}}
+",
+    );
+    let gateway = gateway(policy, 0.0, || {
+        let retry = decision(Action::Retry, "classifier");
+        Ok(Some(retry.with_effects([Effect::IncrementStrike])))
+    });
+    let mut context = Context::new("r");
+    let search = call("r", "search");
+    let paused = gateway.evaluate(&mut context, &search).await;
+    assert_eq!(verdict(&paused), (Action::Pause, "ask"));
+    let pauses = [paused.decision.pause_key().clone()];
+    gateway.evaluate(&mut context, &prompt("r", "bad")).await;
+    sleep(Duration::from_secs(1)).await;
+    gateway.evaluate_again(&mut context, &search, &pauses).await;
+    assert_eq!(context.strike_counts["ask"], 1);
+    assert_eq!(context.strike_counts["classifier"], 1);
 }
 
 /// What they would have changed has passed, so of the milder ones only the effects are left.

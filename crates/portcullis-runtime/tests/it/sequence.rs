@@ -51,10 +51,10 @@ async fn forbids(gateway: &Gateway, run: &str, words: &str) -> bool {
     evaluation.decision.rule_id.as_str() == "seq"
 }
 
-/// A step that a person holds up is none until it is let go, and is one then.
+/// A step that a person holds up may happen, so it counts, and when it comes again it is no other.
 #[tokio::test]
-async fn a_step_that_waits_counts_when_it_is_let_go() {
-    let pack = pack("after: {tools: [vault.open]}, then: {tools: ['web.*']}, within: 1").replace(
+async fn a_step_that_waits_counts_once() {
+    let pack = pack("after: {tools: [vault.open]}, then: {tools: ['web.*']}, within: 2").replace(
         "  - id: seq\n",
         "  - {id: ask, rule: expression, events: [tool_call_start], config: {when: tool.name == 'vault.open', action: PAUSE}}\n  - id: seq\n",
     );
@@ -63,20 +63,17 @@ async fn a_step_that_waits_counts_when_it_is_let_go() {
     let mut context = Context::new("r");
     let paused = gateway.evaluate(&mut context, &open).await;
     assert_eq!(verdict(&paused), (Action::Pause, "ask"));
-    assert!(
-        !forbids(&gateway, "r", "web.get").await,
-        "nothing was opened"
-    );
     let pauses = [paused.decision.pause_key().clone()];
-    let again = gateway.evaluate_again(&mut context, &open, &pauses).await;
-    assert_eq!(again.lift(&pauses).decision.action, Action::Allow);
+    for _ in 0..5 {
+        let again = gateway.evaluate_again(&mut context, &open, &pauses).await;
+        assert_eq!(again.lift(&pauses).decision.action, Action::Allow);
+    }
     // In this process or in another.
     let elsewhere = Gateway::builder(load(&pack)).build();
     assert!(!forbids(&elsewhere, "other", "web.get").await);
     elsewhere.resume_history("r", &gateway.history("r"));
     for gateway in [gateway, elsewhere] {
         assert!(forbids(&gateway, "r", "web.get").await);
-        gateway.resume_history("r", &portcullis_core::History::default());
     }
 }
 

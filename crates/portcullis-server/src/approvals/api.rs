@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::notice::What;
+use super::shown;
 use crate::app::{App, Entry, RecordError, now};
 use crate::auth::{AgentId, AuthError};
 use crate::client::APPROVAL_UNKNOWN;
@@ -48,7 +49,7 @@ enum DeskError {
     /// It is too late.
     #[error("{0}")]
     Conflict(ApprovalError),
-    #[error("too many requests wait for a decision: ask again in a few seconds")]
+    #[error("too many ask for approvals at one time: ask again in a few seconds")]
     Crowded,
     #[error("approvals cannot be kept or read: see the server's log")]
     Failed,
@@ -66,6 +67,8 @@ impl From<ApprovalError> for DeskError {
                 Self::Forbidden(error)
             }
             ApprovalError::Settled { .. } => Self::Conflict(error),
+            // Of listings: too many at one time.
+            ApprovalError::Full(_) => Self::Crowded,
             _ => Self::Failed,
         }
     }
@@ -173,11 +176,17 @@ pub(crate) async fn decide(
         let given = who.answer(&approval, approve, note);
         let (approval, is_new) = match app.approvals.decide(id, given.clone()).await {
             Ok(approval) => (approval, true),
-            // The answer to the first time may have got lost.
-            Err(ApprovalError::Settled { .. }) if said_so(&approval, &given) => (approval, false),
+            Err(error @ ApprovalError::Settled { .. }) => {
+                // The answer to the first time may have got lost, or its entry.
+                let known = visible(&app, &who, &approval.id).await?;
+                if !said_so(&known, &given) {
+                    return Err(error.into());
+                }
+                (known, false)
+            }
             Err(error) => return Err(error.into()),
         };
-        let entry = entry(&given, &approval, &request_id);
+        let entry = entry(&approval, approve, is_new, &request_id);
         let recorded = app.record(&entry).await;
         recorded.map_err(DeskError::NotRecorded)?;
         if is_new {
@@ -270,30 +279,37 @@ async fn decided(app: &App, mut approval: Approval, wait: Duration) -> Result<Ap
     Ok(approval)
 }
 
-/// Whether this has been their answer before.
+/// Whether this has been their answer before, whatever time has made of it.
 fn said_so(approval: &Approval, given: &Answer) -> bool {
     let decided = approval.decided.as_ref();
-    let approved = matches!(approval.status, Status::Approved | Status::Used);
-    let denied = approval.status == Status::Denied;
-    let same = if given.approve { approved } else { denied };
-    same && decided.is_some_and(|decided| decided.by == given.by)
+    let same = decided.is_some_and(|decided| decided.by == given.by);
+    // Only a yes is used or expires after somebody has decided.
+    same && given.approve == (approval.status != Status::Denied)
 }
 
-fn entry(given: &Answer, approval: &Approval, request_id: &RequestId) -> Entry {
+/// What is kept is what is recorded, also if somebody says it again in other words.
+fn entry(approval: &Approval, approve: bool, is_new: bool, request_id: &RequestId) -> Entry {
     let mut entry = Entry::default();
     entry.made("timestamp", now());
     entry.made("event", "approval_decided");
-    entry.made("requesting_agent", given.by.as_str());
+    if let Some(decided) = &approval.decided {
+        entry.made("requesting_agent", decided.by.as_str());
+        entry.made("decided_at", shown(decided.at));
+    }
     entry.made("approval", approval.id.as_str());
-    entry.made("decision", if given.approve { "approve" } else { "deny" });
+    entry.made("decision", if approve { "approve" } else { "deny" });
     entry.told("run_id", approval.bound.run_id.as_str());
     entry.made("agent", approval.bound.agent.as_str());
     if let Some(rule) = approval.rule_id() {
         entry.made("rule_id", rule.as_str());
     }
     entry.made("policy_digest", approval.bound.policy.as_str());
-    if let Some(note) = &given.note {
+    let note = approval.decided.as_ref();
+    if let Some(note) = note.and_then(|decided| decided.note.as_ref()) {
         entry.told("note", note.as_str());
+    }
+    if !is_new {
+        entry.made("repeated", true);
     }
     request_id.note(&mut entry);
     entry

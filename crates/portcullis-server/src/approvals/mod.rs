@@ -15,7 +15,9 @@ use jiff::Timestamp;
 use portcullis_core::approval::{
     Answer, Approval, ApprovalError, Approvals, Binding, Status, Taken, Which,
 };
+use portcullis_core::evidence::Digest;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use self::counts::ApprovalMetrics;
 use self::notice::{Notice, Notices, What};
@@ -27,6 +29,9 @@ use crate::config::Settings;
 const MAX_WAITERS: usize = 256;
 /// Listings that may look through all that is kept at one time: each may hold all of it.
 const SCANS: usize = 2;
+/// As many as may wait for the store, each on a thread, and how long another one waits for a place.
+const VISITS: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The most that is counted of those that wait.
 const MAX_COUNTED: usize = 1_000;
 
@@ -35,9 +40,13 @@ pub(crate) struct Desk {
     store: Arc<dyn Approvals>,
     most: usize,
     waiters: Semaphore,
-    scans: Semaphore,
+    scans: Arc<Semaphore>,
+    /// Those who may be at the store at one time: it takes one at a time, and a thread each waits.
+    visits: Arc<Semaphore>,
     notices: Notices,
     metrics: ApprovalMetrics,
+    /// Which process this is: the values behind its tokens are gone with it.
+    process: Digest,
 }
 
 impl Desk {
@@ -56,9 +65,11 @@ impl Desk {
             store,
             most: settings.approvals.most,
             waiters: Semaphore::new(waiters),
-            scans: Semaphore::new(SCANS),
+            scans: Arc::new(Semaphore::new(SCANS)),
+            visits: Arc::new(Semaphore::new(VISITS)),
             notices: notices.await.map_err(StartError::ApprovalWebhook)?,
             metrics: metrics.clone(),
+            process: Digest::of(Uuid::new_v4().as_bytes()),
         })
     }
 
@@ -84,10 +95,12 @@ impl Desk {
         which: Which,
         may_see: impl Fn(&Approval) -> bool + Send + 'static,
     ) -> Result<Vec<Approval>, ApprovalError> {
-        // Never closed.
-        let _scan = self.scans.acquire().await;
+        let scan = Arc::clone(&self.scans).try_acquire_owned();
+        let scan = scan.map_err(|_| ApprovalError::Full(SCANS))?;
         let most = self.most;
         self.apart(move |store| {
+            // Held until it is done, also if nobody waits for it any more.
+            let _scan = scan;
             let limit = which.limit;
             let all = Which {
                 limit: most,
@@ -99,6 +112,18 @@ impl Desk {
             Ok(found)
         })
         .await
+    }
+
+    /// The one that waits already for just this. An agent that asks again and again asks once.
+    async fn waiting_for(&self, approval: &Approval) -> Result<Option<Approval>, ApprovalError> {
+        let which = Which {
+            status: Some(Status::Pending),
+            run_id: Some(approval.bound.run_id.clone()),
+            limit: MAX_COUNTED,
+        };
+        let waiting = self.list(which).await?;
+        let mut waiting = waiting.into_iter();
+        Ok(waiting.find(|known| known.bound == approval.bound))
     }
 
     async fn decide(&self, id: String, answer: Answer) -> Result<Approval, ApprovalError> {
@@ -155,13 +180,22 @@ impl Desk {
         work: impl FnOnce(&dyn Approvals) -> Result<T, ApprovalError> + Send + 'static,
     ) -> Result<T, ApprovalError> {
         let store = Arc::clone(&self.store);
-        tokio::task::spawn_blocking(move || work(&*store))
+        let visit = Arc::clone(&self.visits).acquire_owned();
+        let Ok(Ok(visit)) = tokio::time::timeout(PATIENCE, visit).await else {
+            let why = format!("{VISITS} others have waited for longer than {PATIENCE:?}");
+            return Err(ApprovalError::Backend(why));
+        };
+        let work = move || {
+            let _visit = visit;
+            work(&*store)
+        };
+        tokio::task::spawn_blocking(work)
             .await
             .unwrap_or_else(|error| Err(ApprovalError::Backend(error.to_string())))
             .inspect_err(|error| {
                 // Where and why is nothing for a caller.
-                if let ApprovalError::Backend(error) = error {
-                    tracing::error!(error, "approvals cannot be kept or read");
+                if let ApprovalError::Backend(_) | ApprovalError::Exists(_) = error {
+                    tracing::error!(%error, "approvals cannot be kept or read");
                 }
             })
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::counts::{APPROVED, DENIED, EXPIRED, UNKNOWN, USED, VOID};
 use super::{Desk, shown};
+use crate::alerts::reason_for_others;
 use crate::app::{App, Entry, instant};
 use crate::auth::AgentId;
 
@@ -105,7 +106,9 @@ pub(crate) enum Refusal {
     )]
     Used { id: String, at: String },
     /// Too many are kept.
-    #[error("{0} approvals are waiting, the most there can be: decide on some, or try again later")]
+    #[error(
+        "{0} approvals are kept, the most there can be, and none of them is over: decide on some, or try again later"
+    )]
     Full(usize),
     /// They cannot be kept or read. Where and why is nothing for a caller.
     #[error("approvals cannot be kept or read: see the server's log")]
@@ -127,11 +130,12 @@ pub(crate) async fn settle(
         return;
     }
     let lifted = match given {
-        Some(given) => settled.redeem(&app.approvals, agent, &seen, given).await,
+        Some(given) => settled.redeem(app, agent, &seen, given).await,
         None => Some(Vec::new()),
     };
     if let Some(lifted) = lifted
         && settled.pauses()
+        && settled.waits_for.is_none()
     {
         settled.ask(app, agent, &seen, lifted).await;
     }
@@ -172,18 +176,24 @@ impl Settled {
 
     /// Whether it waits for a person, as far as can be told by now.
     pub(crate) fn pauses(&self) -> bool {
-        self.evaluation.enforced && self.evaluation.decision.action == Action::Pause
+        pauses(&self.evaluation)
+    }
+
+    /// Whether it is not the step that the approval was asked for.
+    pub(crate) fn is_void(&self) -> bool {
+        matches!(self.refusal, Some(Refusal::Void { .. }))
     }
 
     /// Uses up the approval that the step was sent with, and gives the rules whose pauses are lifted. None if there is
     /// nothing to ask for afterwards.
     async fn redeem(
         &mut self,
-        desk: &Desk,
+        app: &App,
         agent: &AgentId,
         seen: &Event,
         Given { id, known }: Given,
     ) -> Option<Vec<RuleId>> {
+        let desk = &app.approvals;
         let known = match known {
             Ok(known) => known,
             Err(error) => {
@@ -191,9 +201,13 @@ impl Settled {
                 return None;
             }
         };
-        let policy = &self.evaluation.policy.digest;
+        if known.bound.agent != agent.as_str() {
+            // To others there is no such approval.
+            self.refuse(desk, id.clone(), ApprovalError::NotFound(id));
+            return None;
+        }
         let rules = known.bound.rules.clone();
-        let bound = Binding::of(seen, agent.as_str(), rules.clone(), policy);
+        let bound = self.binding(desk, agent, seen, rules.clone());
         if let Some(what) = known.bound.difference(&bound) {
             let error = ApprovalError::Void {
                 id: id.clone(),
@@ -206,6 +220,22 @@ impl Settled {
         if !rules.contains(self.evaluation.decision.pause_key()) {
             return Some(Vec::new());
         }
+        if let (Status::Denied, Some(decided), Some(_)) =
+            (known.status, &known.decided, known.taken)
+        {
+            // A no may be heard again: it lets nothing happen.
+            return self.apply(id, Taken::Denied(decided.clone()), rules);
+        }
+        let after = self.evaluation.clone().lift(&rules);
+        if known.status == Status::Approved && known.taken.is_none() && pauses(&after) {
+            // The next question first: if it cannot be asked, this answer is still good.
+            let paused = std::mem::replace(&mut self.evaluation, after);
+            self.ask(app, agent, seen, rules.clone()).await;
+            self.evaluation = paused;
+            if self.refusal.is_some() {
+                return None;
+            }
+        }
         match desk.take(id.clone(), bound).await {
             Ok(taken) => self.apply(id, taken, rules),
             Err(ApprovalError::Pending(_)) => {
@@ -214,6 +244,8 @@ impl Settled {
                 None
             }
             Err(error) => {
+                // Whoever was asked next is asked for nothing, and need not know.
+                (self.waits_for, self.asked) = (None, None);
                 self.refuse(desk, id, error);
                 None
             }
@@ -243,13 +275,24 @@ impl Settled {
         }
     }
 
+    fn binding(&self, desk: &Desk, agent: &AgentId, seen: &Event, rules: Vec<RuleId>) -> Binding {
+        let policy = &self.evaluation.policy.digest;
+        let mut redactions = self.evaluation.decision.redactions.iter();
+        Binding {
+            // A token stands for a value in this process alone; in the next it may stand for another.
+            run_state: redactions
+                .any(|spec| spec.restorable)
+                .then_some(desk.process),
+            ..Binding::of(seen, agent.as_str(), rules, policy)
+        }
+    }
+
     /// Asks a person, for the rule that pauses after those whose pauses are lifted.
     async fn ask(&mut self, app: &App, agent: &AgentId, seen: &Event, lifted: Vec<RuleId>) {
         let decision = &self.evaluation.decision;
         let mut rules = lifted;
         rules.push(decision.pause_key().clone());
-        let policy = &self.evaluation.policy.digest;
-        let bound = Binding::of(seen, agent.as_str(), rules, policy);
+        let bound = self.binding(&app.approvals, agent, seen, rules);
         let Ok(redactor) = app.redactor().await else {
             self.refusal = Some(Refusal::Failed);
             return;
@@ -258,7 +301,20 @@ impl Settled {
         let shown = without_secrets(seen, redactor);
         let pause = decision.pause.as_deref().cloned().unwrap_or_default();
         let mut approval = Approval::of(decision, pause, &shown, bound, instant());
-        approval.reason = redactor.redact(&approval.reason).into_owned();
+        // Rules quote what they found.
+        approval.reason = reason_for_others(&approval.reason, redactor);
+        approval.prompt = reason_for_others(&approval.prompt, redactor);
+        match app.approvals.waiting_for(&approval).await {
+            Ok(Some(known)) => {
+                self.waits_for = Some(Waiting::from(&known));
+                return;
+            }
+            Ok(None) => {}
+            Err(_) => {
+                self.refusal = Some(Refusal::Failed);
+                return;
+            }
+        }
         match app.approvals.create(approval.clone()).await {
             Ok(()) => {
                 self.waits_for = Some(Waiting::from(&approval));
@@ -303,6 +359,10 @@ impl Settled {
     fn redeemed(&mut self, id: String, outcome: &'static str, by: Option<String>) {
         self.redeemed = Some(Redeemed { id, outcome, by });
     }
+}
+
+fn pauses(evaluation: &Evaluation) -> bool {
+    evaluation.enforced && evaluation.decision.action == Action::Pause
 }
 
 fn without_secrets(event: &Event, redactor: &Redactor) -> Event {

@@ -211,12 +211,12 @@ pub(super) fn forget_old(
     Ok(())
 }
 
-/// Forgets the oldest that is settled: used up or expired. False if there is none.
+/// Forgets the oldest that is settled: used up, denied or expired. False if there is none.
 pub(super) fn forget_oldest(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     let mut delete = connection.prepare_cached(
         "DELETE FROM approval WHERE id =
          (SELECT id FROM approval INDEXED BY approval_settled WHERE over IS NOT NULL
-          AND (taken IS NOT NULL OR (later = 'expired' AND until <= ?1) OR lapses <= ?1)
+          AND (taken IS NOT NULL OR status = 'denied' OR (later = 'expired' AND until <= ?1) OR lapses <= ?1)
           ORDER BY created, id LIMIT 1)",
     )?;
     Ok(delete.execute([moment(now)])? > 0)

@@ -33,5 +33,5 @@ const FIRST: &[&str] = &[
     "CREATE INDEX approval_later ON approval (later, created, id, until, lapses) WHERE later IS NOT NULL",
     "CREATE INDEX approval_lapses ON approval (created, id, lapses) WHERE lapses IS NOT NULL",
     "CREATE INDEX approval_over ON approval (over) WHERE over IS NOT NULL",
-    "CREATE INDEX approval_settled ON approval (created, id, taken, later, until, lapses) WHERE over IS NOT NULL",
+    "CREATE INDEX approval_settled ON approval (created, id, taken, status, later, until, lapses) WHERE over IS NOT NULL",
 ];

@@ -65,7 +65,7 @@ pub(crate) struct Chosen(pub(crate) Option<Status>);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 0 if it is approved, 1 if it is not (yet), 2 if there is none, 3 if the server cannot be \
+    after_help = "Exit code 0 if it is approved, 1 if it is not (yet) or has been used, 2 if there is none, 3 if the server cannot be \
                   reached.\n\n\
                   Example:\n  \
                   portcullis approvals show 019a8b5e8f2c7cc0b1a53f0a8a6e2d11"
@@ -103,7 +103,7 @@ pub(crate) struct DecideArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 0 if it is approved, 1 if it is denied, expired or still waiting when the time is over, 2 \
+    after_help = "Exit code 0 if it is approved, 1 if it is denied, expired, used or still waiting when the time is over, 2 \
                   if there is none, 3 if the server cannot be reached.\n\n\
                   Examples:\n  \
                   portcullis approvals wait 019a8b5e8f2c7cc0b1a53f0a8a6e2d11\n  \

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use jiff::Timestamp;
-use portcullis_core::approval::{
-    Answer as Said, Approval, ApprovalError, Approvals, Status, Which,
-};
+use portcullis_core::approval::{Answer as Said, ApprovalError, Approvals, Status, Which};
 use portcullis_server::client::{APPROVAL_UNKNOWN, Client, ClientError};
 use portcullis_store::{ApprovalOptions, SqliteApprovals};
 use serde_json::{Value, json};
@@ -122,15 +120,13 @@ fn look(kept: &KeptArgs, id: &str, wait_s: u64) -> Result<Value, Failure> {
         });
     };
     let known = open(path)?.get(id, Timestamp::now()).map_err(refused)?;
-    let known: Option<Approval> = known;
     let known = known.ok_or_else(|| refused(ApprovalError::NotFound(id.to_owned())))?;
     Ok(json!(known))
 }
 
-/// Yes if the step may happen, or has.
+/// Yes if the step may happen, for which a yes that was used is none.
 fn verdict(approval: &Value) -> Answer {
-    let yes = [Status::Approved, Status::Used].map(Status::as_str);
-    if yes.iter().any(|status| approval["status"] == *status) {
+    if approval["status"] == Status::Approved.as_str() {
         Answer::Yes
     } else {
         Answer::No

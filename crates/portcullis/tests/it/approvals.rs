@@ -113,7 +113,7 @@ fn a_step_is_listed_shown_approved_and_used() {
         refund(&server, "bob", Some(&first)).unwrap()["decision"]["action"],
         "ALLOW"
     );
-    said.push(ok(&alice(&server, &["approvals", "show", &first]), 0));
+    said.push(ok(&alice(&server, &["approvals", "show", &first]), 1));
     assert_eq!(
         ok(&alice(&server, &["approvals", "list"]), 0),
         "nothing waits\n"

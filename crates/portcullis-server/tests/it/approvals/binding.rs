@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    ALICE, PACK, STRANGER, approve, call, get, paused, people, refund, say, served, step, step_as,
+    ALICE, OPERATOR, PACK, STRANGER, approve, call, get, paused, people, refund, say, served, step,
+    step_as,
 };
 use crate::harness::{EMERSON, Running, eventually};
 
@@ -18,6 +19,14 @@ async fn any_change_voids_it_and_uses_nothing_up() {
         (call("r", "refund", &json!({"amount": 5.0})), "arguments"),
         (
             call("r", "refund", &json!({"amount": 5.0, "to": "bob", "x": 1})),
+            "arguments",
+        ),
+        (
+            with(&refund(5.0), "text_content", &json!("and more")),
+            "arguments",
+        ),
+        (
+            with(&refund(5.0), "payload", &json!({"note": 1})),
             "arguments",
         ),
         (call("other", "refund", &arguments), "run"),
@@ -35,7 +44,8 @@ async fn any_change_voids_it_and_uses_nothing_up() {
         assert!(message.contains("without `approval`"), "{message}");
     }
     let (status, answer) = step_as(&server, STRANGER, &refund(5.0), Some(&id)).await;
-    assert_eq!((status, &answer["code"]), (409, &json!("approval_void")));
+    // To another agent there is none.
+    assert_eq!((status, &answer["code"]), (404, &json!("approval_unknown")));
     let (_, kept) = get(&server, EMERSON, &format!("/{id}")).await;
     assert_eq!(
         (&kept["status"], &kept["taken"]),
@@ -46,7 +56,7 @@ async fn any_change_voids_it_and_uses_nothing_up() {
     let void = server
         .metric("portcullis_approvals_redeemed_total{outcome=\"void\"}")
         .await;
-    assert!((void - 6.0).abs() < f64::EPSILON, "{void}");
+    assert!((void - 7.0).abs() < f64::EPSILON, "{void}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,4 +229,47 @@ async fn nobody_is_asked_about_what_does_not_bind() {
     );
     assert_eq!(answer.get("approval"), None);
     assert_eq!(say(&server, ALICE, "x", "approve").await.0, 404);
+}
+
+fn with(event: &Value, member: &str, value: &Value) -> Value {
+    let mut event = event.clone();
+    event[member] = value.clone();
+    event
+}
+
+/// What a person is shown is all that was judged, and nothing of it may change.
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_arguments_hide_no_text() {
+    let server = served().await;
+    let event = |text: &str| {
+        with(
+            &call("r", "deploy", &json!({})),
+            "text_content",
+            &json!(text),
+        )
+    };
+    let id = paused(&server, &event("harmless")).await;
+    let (_, kept) = get(&server, EMERSON, &format!("/{id}")).await;
+    assert_eq!(kept["subject"]["text"], "harmless");
+    let (_, decided) = say(&server, OPERATOR, &id, "approve").await;
+    assert_eq!(decided["status"], "approved", "{decided}");
+    let (status, answer) = step(&server, &event("harmful"), Some(&id)).await;
+    assert_eq!((status, &answer["code"]), (409, &json!("approval_void")));
+    let (_, answer) = step(&server, &event("harmless"), Some(&id)).await;
+    assert_eq!(answer["decision"]["action"], "ALLOW");
+}
+
+/// An agent that asks again and again asks once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_step_waits_for_the_same_approval() {
+    let server = served().await;
+    let id = paused(&server, &refund(5.0)).await;
+    assert_eq!(paused(&server, &refund(5.0)).await, id);
+    assert_ne!(paused(&server, &refund(6.0)).await, id);
+    approve(&server, &id).await;
+    assert_ne!(
+        paused(&server, &refund(5.0)).await,
+        id,
+        "that has its answer"
+    );
 }

@@ -78,10 +78,13 @@ async fn when_too_many_wait_it_is_said_how_soon_to_come_back() {
     assert_eq!(full.status(), 503);
     assert_eq!(full.headers()["retry-after"], "30");
     let detail = full.text().await.unwrap();
-    assert!(detail.contains("2 approvals are waiting"), "{detail}");
+    assert!(detail.contains("2 approvals are kept"), "{detail}");
     approve(&server, &first).await;
     step(&server, &refund(1.0), Some(&first)).await;
-    paused(&server, &refund(3.0)).await;
+    let third = paused(&server, &refund(3.0)).await;
+    // A no that nobody comes back for makes room too.
+    super::say(&server, super::ALICE, &third, "deny").await;
+    paused(&server, &refund(4.0)).await;
 }
 
 /// The answer is used up before the step is recorded: at most once, whatever fails.

@@ -120,8 +120,9 @@ async fn a_no_ends_the_run_and_so_does_silence() {
     assert!(noted.as_str().unwrap().starts_with("not this customer"));
     let told = format!("{denied}{answer}{}", json!(server.evidence()));
     assert!(!told.contains("AKIA"), "{told}");
-    // A no is used up as well.
-    assert_eq!(step(&server, &refund(5.0), Some(&id)).await.0, 409);
+    // A no may be heard again: the first answer may have got lost.
+    let (_, again) = step(&server, &refund(5.0), Some(&id)).await;
+    assert_eq!(again["decision"]["stop"], answer["decision"]["stop"]);
 
     let brief = call("r", "brief", &json!({}));
     let id = paused(&server, &brief).await;
