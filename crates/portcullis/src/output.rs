@@ -1,12 +1,15 @@
 //! Printing, and what a command ends with.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use portcullis_core::{Action, Severity};
 use portcullis_runtime::LoadError;
+use serde_json::Value;
+
+use crate::cli::Format;
 
 /// What a command answers, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,4 +141,21 @@ pub(crate) fn json_line(value: &impl serde::Serialize) -> io::Result<String> {
     let mut line = serde_json::to_string(value)?;
     line.push('\n');
     Ok(line)
+}
+
+/// Where answers are printed, in colours where those can be seen.
+pub(crate) type Out = anstream::AutoStream<io::Stdout>;
+
+/// Prints a server's answer, as it is or as a text.
+pub(crate) fn print(
+    format: Format,
+    answer: &Value,
+    text: impl FnOnce(&mut Out, &Value) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = anstream::stdout();
+    let printed = match format {
+        Format::Json => json_line(answer).and_then(|line| out.write_all(line.as_bytes())),
+        Format::Text => text(&mut out, answer),
+    };
+    printed.map_err(Failure::write)
 }

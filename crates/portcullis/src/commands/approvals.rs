@@ -14,10 +14,9 @@ use serde_json::{Value, json};
 use super::check::{connect, failure};
 use super::runtime;
 use crate::cli::{
-    ApprovalListArgs, ApprovalShowArgs, ApprovalWaitArgs, ApprovalsCommand, DecideArgs, Format,
-    KeptArgs,
+    ApprovalListArgs, ApprovalShowArgs, ApprovalWaitArgs, ApprovalsCommand, DecideArgs, KeptArgs,
 };
-use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
+use crate::output::{Answer, BOLD, DIM, Failure, GREEN, Out, RED, YELLOW, plain, print};
 
 /// How long a server is asked to wait at one time, in seconds.
 const WAIT: u64 = 30;
@@ -174,21 +173,6 @@ fn asked(
         )),
         error => failure(error, None),
     })
-}
-
-type Out = anstream::AutoStream<io::Stdout>;
-
-fn print(
-    format: Format,
-    answer: &Value,
-    text: impl FnOnce(&mut Out, &Value) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let mut out = anstream::stdout();
-    let printed = match format {
-        Format::Json => json_line(answer).and_then(|line| out.write_all(line.as_bytes())),
-        Format::Text => text(&mut out, answer),
-    };
-    printed.map_err(Failure::write)
 }
 
 fn print_list(out: &mut Out, found: &Value) -> io::Result<()> {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::check::{connect, failure};
 use super::runtime;
 use crate::cli::{
-    ConnectArgs, Format, QuarantineAddArgs, QuarantineCommand, QuarantineListArgs,
-    QuarantineReleaseArgs, QuarantineShowArgs,
+    ConnectArgs, QuarantineAddArgs, QuarantineCommand, QuarantineListArgs, QuarantineReleaseArgs,
+    QuarantineShowArgs,
 };
-use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
+use crate::output::{Answer, BOLD, DIM, Failure, GREEN, Out, RED, YELLOW, plain, print};
 
 pub(crate) fn run(command: &QuarantineCommand) -> Result<Answer, Failure> {
     match command {
@@ -84,21 +84,6 @@ fn asked(
         }
         error => failure(error, None),
     })
-}
-
-type Out = anstream::AutoStream<io::Stdout>;
-
-fn print(
-    format: Format,
-    answer: &Value,
-    text: impl FnOnce(&mut Out, &Value) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let mut out = anstream::stdout();
-    let printed = match format {
-        Format::Json => json_line(answer).and_then(|line| out.write_all(line.as_bytes())),
-        Format::Text => text(&mut out, answer),
-    };
-    printed.map_err(Failure::write)
 }
 
 fn print_list(out: &mut Out, page: &Value) -> io::Result<()> {
