@@ -127,7 +127,7 @@ async fn scene<const N: usize>(
         }
         shown
     };
-    let (finished, shown) = futures_util::join!(running, listening);
+    let (finished, shown) = tokio::join!(running, listening);
     Ok((Scene { finished, shown }, endpoint))
 }
 

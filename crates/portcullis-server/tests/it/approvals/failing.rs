@@ -107,3 +107,43 @@ async fn without_evidence_nothing_happens_and_the_answer_is_spent() {
     let detail = answer["detail"].as_str().unwrap();
     assert!(detail.contains("send it again"), "{detail}");
 }
+
+/// A yes is not spent on a question that cannot be put to the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_stays_good_where_the_next_question_cannot_be_asked() {
+    let server = Running::keeping(Arc::new(MemoryApprovals::new(1)), people).await;
+    let large = refund(5000.0);
+    let first = paused(&server, &large).await;
+    approve(&server, &first).await;
+    let (status, answer) = step(&server, &large, Some(&first)).await;
+    assert_eq!(status, 503, "{answer}");
+    let (_, kept) = get(&server, ALICE, &format!("/{first}")).await;
+    assert_eq!(kept["status"], "approved", "{kept}");
+    assert!(kept["taken"].is_null(), "{kept}");
+}
+
+/// The log has what is kept, whatever is said afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_decision_is_recorded_as_it_was_given() {
+    let server = served().await;
+    let id = paused(&server, &refund(5.0)).await;
+    let path = format!("/v1/approvals/{id}");
+    for note in ["checked", "another story"] {
+        let body = json!({"decision": "approve", "note": note});
+        let (status, answer) =
+            super::ask(&server, ALICE, reqwest::Method::POST, &path, Some(body)).await;
+        assert_eq!(
+            (status, &answer["decided"]["note"]),
+            (200, &json!("checked"))
+        );
+    }
+    let decided = entries(&server, "approval_decided");
+    assert_eq!(decided.len(), 2);
+    assert!(
+        decided.iter().all(|entry| entry["note"] == "checked"),
+        "{decided:?}"
+    );
+    assert_eq!(decided[0]["decided_at"], decided[1]["decided_at"]);
+    assert_eq!(decided[1]["repeated"], true);
+    assert!(decided[0]["repeated"].is_null());
+}
