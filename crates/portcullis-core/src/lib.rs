@@ -33,6 +33,7 @@
 pub mod a2a;
 pub mod approval;
 pub mod canonical;
+pub mod classifier;
 mod decision;
 pub mod definitions;
 pub mod detectors;

@@ -29,6 +29,8 @@ mod bert;
 mod builtin;
 mod http;
 mod load;
+mod numeric;
+mod tensors;
 mod vector;
 mod wordpiece;
 

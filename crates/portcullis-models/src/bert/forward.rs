@@ -1,9 +1,9 @@
 //! From pieces to vectors.
 
 use super::config::Config;
-use super::gemm::{Machine, Panels, Rows, multiply};
-use super::math::{add, gelu, normalize_rows, softmax_rows};
-use super::weights::{Layer, Norm, Weights};
+use super::weights::{Layer, Weights};
+use crate::numeric::{Machine, Panels, Rows, add, gelu, multiply, normalize_rows, softmax_rows};
+use crate::tensors::Norm;
 use crate::vector::make_unit;
 
 /// One pass over some texts, and the room it needs.

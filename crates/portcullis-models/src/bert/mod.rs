@@ -2,8 +2,6 @@
 
 mod config;
 mod forward;
-mod gemm;
-mod math;
 mod weights;
 
 use std::fmt;
@@ -13,10 +11,10 @@ use portcullis_core::memory::{EmbedError, Embedder};
 use sha2::{Digest, Sha256};
 
 use crate::load::{LoadError, read};
+use crate::numeric::Machine;
 use crate::wordpiece::WordPiece;
 use config::Config;
 use forward::Pass;
-use gemm::Machine;
 use weights::Weights;
 
 /// What is larger is no model to run in a server's own process.

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use safetensors::{Dtype, SafeTensors};
-
 use super::config::Config;
-use super::gemm::{Machine, Panels};
 use crate::load::LoadError;
+use crate::numeric::{Machine, Panels};
+use crate::tensors::{Norm, Tensors};
 
 /// Everything that a forward pass multiplies with.
 pub(super) struct Weights {
@@ -28,11 +27,6 @@ pub(super) struct Layer {
     pub(super) norm: Norm,
 }
 
-pub(super) struct Norm {
-    pub(super) weight: Vec<f32>,
-    pub(super) bias: Vec<f32>,
-}
-
 impl Weights {
     /// `path` is where the bytes come from, for errors.
     pub(super) fn parse(
@@ -41,15 +35,12 @@ impl Weights {
         config: &Config,
         machine: Machine,
     ) -> Result<Self, LoadError> {
-        let file = SafeTensors::deserialize(bytes)
-            .map_err(|error| LoadError::unusable(path, error.to_string()))?;
         let words = "embeddings.word_embeddings.weight";
-        let prefix = match file.tensor(words) {
-            Ok(_) => "",
+        let mut tensors = Tensors::parse(path, bytes)?;
+        if !tensors.has(words) {
             // As a model with a head stores it.
-            Err(_) => "bert.",
-        };
-        let tensors = Tensors { path, file, prefix };
+            tensors.prefix = "bert.";
+        }
         let hidden = config.hidden;
 
         let mut positions = tensors.get(
@@ -70,92 +61,45 @@ impl Weights {
             positions,
             norm: tensors.norm("embeddings.LayerNorm", hidden)?,
             layers: (0..config.layers)
-                .map(|layer| tensors.layer(layer, config, machine))
+                .map(|layer| Layer::read(&tensors, layer, config, machine))
                 .collect::<Result<_, _>>()?,
         })
     }
 }
 
-struct Tensors<'a> {
-    path: &'a Path,
-    file: SafeTensors<'a>,
-    prefix: &'static str,
-}
-
-impl Tensors<'_> {
-    fn layer(&self, layer: usize, config: &Config, machine: Machine) -> Result<Layer, LoadError> {
+impl Layer {
+    fn read(
+        tensors: &Tensors<'_>,
+        layer: usize,
+        config: &Config,
+        machine: Machine,
+    ) -> Result<Self, LoadError> {
         let (hidden, inner) = (config.hidden, config.inner);
         let name = |part: &str| format!("encoder.layer.{layer}.{part}");
         let dense = |part: &str, out: usize, into: usize| {
-            let (weight, bias) = self.dense(&name(part), out, into)?;
+            let (weight, bias) = tensors.dense(&name(part), out, into)?;
             Ok(Panels::of_weights(machine, &weight, &bias))
         };
 
         let (mut weights, mut biases) =
-            self.dense(&name("attention.self.query"), hidden, hidden)?;
+            tensors.dense(&name("attention.self.query"), hidden, hidden)?;
         let factor = ((hidden / config.heads) as f32).sqrt().recip();
         for number in weights.iter_mut().chain(&mut biases) {
             *number *= factor;
         }
         for part in ["attention.self.key", "attention.self.value"] {
-            let (weight, bias) = self.dense(&name(part), hidden, hidden)?;
+            let (weight, bias) = tensors.dense(&name(part), hidden, hidden)?;
             weights.extend(weight);
             biases.extend(bias);
         }
-        Ok(Layer {
+        Ok(Self {
             attention: Panels::of_weights(machine, &weights, &biases),
             attention_out: dense("attention.output.dense", hidden, hidden)?,
-            attention_norm: self.norm(&name("attention.output.LayerNorm"), hidden)?,
+            attention_norm: tensors.norm(&name("attention.output.LayerNorm"), hidden)?,
             widen: dense("intermediate.dense", inner, hidden)?,
             narrow: dense("output.dense", hidden, inner)?,
-            norm: self.norm(&name("output.LayerNorm"), hidden)?,
+            norm: tensors.norm(&name("output.LayerNorm"), hidden)?,
         })
-    }
-
-    fn dense(
-        &self,
-        name: &str,
-        out: usize,
-        into: usize,
-    ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
-        Ok((
-            self.get(&format!("{name}.weight"), &[out, into])?,
-            self.get(&format!("{name}.bias"), &[out])?,
-        ))
-    }
-
-    fn norm(&self, name: &str, width: usize) -> Result<Norm, LoadError> {
-        Ok(Norm {
-            weight: self.get(&format!("{name}.weight"), &[width])?,
-            bias: self.get(&format!("{name}.bias"), &[width])?,
-        })
-    }
-
-    fn get(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        let name = format!("{}{name}", self.prefix);
-        let unusable = |why: String| LoadError::unusable(self.path, format!("`{name}` {why}"));
-        let tensor = self
-            .file
-            .tensor(&name)
-            .map_err(|_| unusable(format!("is missing: it must be F32 of {shape:?}")))?;
-        if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
-            return Err(unusable(format!(
-                "is {:?} of {:?}: it must be F32 of {shape:?}",
-                tensor.dtype(),
-                tensor.shape()
-            )));
-        }
-        let numbers: Vec<f32> = tensor
-            .data()
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect();
-        if !numbers.iter().all(|number| number.is_finite()) {
-            return Err(unusable("has numbers that are not finite".to_owned()));
-        }
-        Ok(numbers)
     }
 }
 

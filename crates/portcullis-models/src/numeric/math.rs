@@ -1,4 +1,4 @@
-//! What BERT does between its products, in loops that the compiler turns into wide instructions.
+//! What models do between their products, in loops that the compiler turns into wide instructions.
 
 #![expect(
     clippy::inline_always,
@@ -10,7 +10,7 @@ const LANES: usize = 16;
 
 /// Makes each row of mean 0 and deviation 1, then scales and shifts it.
 #[inline(always)]
-pub(super) fn normalize_rows(rows: &mut [f32], weight: &[f32], bias: &[f32], epsilon: f32) {
+pub(crate) fn normalize_rows(rows: &mut [f32], weight: &[f32], bias: &[f32], epsilon: f32) {
     let width = weight.len();
     for row in rows.chunks_exact_mut(width) {
         let mean = sum(row, |number| number) / width as f32;
@@ -24,7 +24,7 @@ pub(super) fn normalize_rows(rows: &mut [f32], weight: &[f32], bias: &[f32], eps
 
 /// Adds one matrix to another.
 #[inline(always)]
-pub(super) fn add(to: &mut [f32], from: &[f32]) {
+pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += from;
     }
@@ -32,7 +32,7 @@ pub(super) fn add(to: &mut [f32], from: &[f32]) {
 
 /// Turns each row into shares of one.
 #[inline(always)]
-pub(super) fn softmax_rows(rows: &mut [f32], width: usize) {
+pub(crate) fn softmax_rows(rows: &mut [f32], width: usize) {
     for row in rows.chunks_exact_mut(width) {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         for number in &mut *row {
@@ -47,7 +47,7 @@ pub(super) fn softmax_rows(rows: &mut [f32], width: usize) {
 
 /// The exact form, by the error function.
 #[inline(always)]
-pub(super) fn gelu(numbers: &mut [f32]) {
+pub(crate) fn gelu(numbers: &mut [f32]) {
     for number in numbers {
         let x = *number;
         *number = 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));

@@ -13,8 +13,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 /// What the machine can do at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Machine {
-    pub(super) arch: Arch,
+pub(crate) struct Machine {
+    pub(crate) arch: Arch,
     /// Columns of a panel.
     width: usize,
     /// Rows of a block.
@@ -22,7 +22,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let arch = Arch::new();
         let lanes = arch.dispatch(Lanes);
         Self {
@@ -43,7 +43,7 @@ impl Machine {
 
 /// The right side of a product: panels of columns.
 #[derive(Debug, Clone)]
-pub(super) struct Panels {
+pub(crate) struct Panels {
     depth: usize,
     columns: usize,
     numbers: Vec<f32>,
@@ -52,7 +52,7 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             depth: 0,
             columns: 0,
@@ -62,7 +62,7 @@ impl Panels {
     }
 
     /// Weights as models store them, a row for each column of the result.
-    pub(super) fn of_weights(machine: Machine, weights: &[f32], bias: &[f32]) -> Self {
+    pub(crate) fn of_weights(machine: Machine, weights: &[f32], bias: &[f32]) -> Self {
         let (columns, depth) = (bias.len(), weights.len() / bias.len().max(1));
         let mut panels = Self::empty();
         panels.set_transposed(machine, depth, columns, weights, depth);
@@ -71,7 +71,7 @@ impl Panels {
     }
 
     /// Takes a matrix whose columns lie one behind the other, `stride` apart.
-    pub(super) fn set_transposed(
+    pub(crate) fn set_transposed(
         &mut self,
         machine: Machine,
         depth: usize,
@@ -91,7 +91,7 @@ impl Panels {
     }
 
     /// Takes a matrix whose rows lie one behind the other, `stride` apart.
-    pub(super) fn set(
+    pub(crate) fn set(
         &mut self,
         machine: Machine,
         depth: usize,
@@ -122,14 +122,14 @@ impl Panels {
 
 /// The left side of a product: blocks of rows.
 #[derive(Debug, Clone)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     count: usize,
     depth: usize,
     numbers: Vec<f32>,
 }
 
 impl Rows {
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             count: 0,
             depth: 0,
@@ -138,7 +138,7 @@ impl Rows {
     }
 
     /// Takes a matrix whose rows lie one behind the other, `stride` apart.
-    pub(super) fn set(
+    pub(crate) fn set(
         &mut self,
         machine: Machine,
         count: usize,
@@ -168,7 +168,7 @@ impl Rows {
 }
 
 /// Writes the product, row by row, `stride` apart.
-pub(super) fn multiply(
+pub(crate) fn multiply(
     machine: Machine,
     rows: &Rows,
     panels: &Panels,
