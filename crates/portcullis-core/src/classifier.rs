@@ -46,10 +46,22 @@ pub enum Channel {
 /// What a classifier makes of one text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// One from 0 to 1 for each label.
-    pub values: Vec<f32>,
+    /// For each part of the text that was judged by itself: one from 0 to 1 for each label. None if there was nothing to
+    /// judge.
+    pub windows: Vec<Vec<f32>>,
     /// Whether all of the text was read. What comes after the model's last window is not.
     pub complete: bool,
+}
+
+impl Scores {
+    /// Whether each window has a probability for each of so many labels.
+    pub fn is_sound(&self, labels: usize) -> bool {
+        let is_sound = |window: &Vec<f32>| {
+            // What is no number is in no range.
+            window.len() == labels && window.iter().all(|value| (0.0..=1.0).contains(value))
+        };
+        self.windows.iter().all(is_sound)
+    }
 }
 
 /// Why texts were not judged.
@@ -70,7 +82,7 @@ pub struct SoughtLabels {
 }
 
 /// Names under which models file harmless text, in lower case.
-const HARMLESS: [&str; 12] = [
+const HARMLESS: [&str; 10] = [
     "benign",
     "safe",
     "harmless",
@@ -81,17 +93,19 @@ const HARMLESS: [&str; 12] = [
     "no_injection",
     "not_injection",
     "in_scope",
-    "label_0",
-    "0",
 ];
+
+/// Whether a label is a known name for harmless text.
+pub fn is_harmless(label: &str) -> bool {
+    HARMLESS.contains(&label.to_lowercase().as_str())
+}
 
 impl SoughtLabels {
     /// The labels of these names; with none, all that are not known names for harmless text.
     pub fn of(classifier: &dyn TextClassifier, names: &[String]) -> Result<Self, LabelError> {
         let labels = classifier.labels();
-        let is_harmless = |label: &String| HARMLESS.contains(&label.to_lowercase().as_str());
         let indices: Vec<usize> = if names.is_empty() {
-            let has_harmless = labels.iter().any(is_harmless);
+            let has_harmless = labels.iter().any(|label| is_harmless(label));
             let harmful = labels.iter().enumerate();
             let harmful = harmful.filter(|(_, label)| has_harmless && !is_harmless(label));
             harmful.map(|(index, _)| index).collect()
@@ -103,8 +117,16 @@ impl SoughtLabels {
                     labels: labels.join(", "),
                 })
             });
-            found.collect::<Result<_, _>>()?
+            let mut found = found.collect::<Result<Vec<usize>, _>>()?;
+            // Named twice, it does not count twice.
+            found.sort_unstable();
+            found.dedup();
+            found
         };
+        if indices.len() == labels.len() && labels.len() > 1 && classifier.is_exclusive() {
+            let labels = labels.join(", ");
+            return Err(LabelError::All { labels });
+        }
         if indices.is_empty() {
             let labels = labels.join(", ");
             return Err(LabelError::Unclear { labels });
@@ -115,26 +137,38 @@ impl SoughtLabels {
         })
     }
 
-    /// How likely it is that one of them holds.
+    /// How likely it is that one of them holds, in the window where that is likeliest.
     pub fn score(&self, scores: &Scores) -> f32 {
-        let sought = self.values(scores).map(|(_, value)| value);
-        if self.exclusive {
-            sought.sum::<f32>().clamp(0.0, 1.0)
-        } else {
-            sought.fold(0.0, f32::max)
-        }
+        self.worst(scores).0
     }
 
-    /// The likeliest of them, by its place among the labels.
+    /// The likeliest of them in that window, by its place among the labels.
     pub fn likeliest(&self, scores: &Scores) -> usize {
-        let first = (self.indices.first().copied().unwrap_or_default(), 0.0);
-        let best = |best: (usize, f32), one: (usize, f32)| if one.1 > best.1 { one } else { best };
-        self.values(scores).fold(first, best).0
+        self.worst(scores).1
     }
 
-    fn values<'a>(&'a self, scores: &'a Scores) -> impl Iterator<Item = (usize, f32)> + 'a {
-        let value = |index: usize| scores.values.get(index).copied().unwrap_or_default();
-        self.indices.iter().map(move |&index| (index, value(index)))
+    fn worst(&self, scores: &Scores) -> (f32, usize) {
+        let first = self.indices.first().copied().unwrap_or_default();
+        let windows = scores.windows.iter().map(|window| self.judge(window));
+        windows.fold(
+            (0.0, first),
+            |worst, one| {
+                if one.0 > worst.0 { one } else { worst }
+            },
+        )
+    }
+
+    fn judge(&self, window: &[f32]) -> (f32, usize) {
+        let value = |index: usize| window.get(index).copied().unwrap_or_default();
+        let sought = self.indices.iter().map(|&index| (value(index), index));
+        let best = |best: (f32, usize), one: (f32, usize)| if one.0 > best.0 { one } else { best };
+        let (largest, label) = sought.clone().reduce(best).unwrap_or_default();
+        if self.exclusive {
+            let sum: f32 = sought.map(|(value, _)| value).sum();
+            (sum.clamp(0.0, 1.0), label)
+        } else {
+            (largest, label)
+        }
     }
 }
 
@@ -146,6 +180,12 @@ pub enum LabelError {
     Unknown {
         /// What was asked for.
         name: String,
+        /// What there is.
+        labels: String,
+    },
+    /// Every text has one of them.
+    #[error("every text has one of the labels {labels}: name those that are to be found")]
+    All {
         /// What there is.
         labels: String,
     },
@@ -189,7 +229,7 @@ mod tests {
 
     fn scores(values: &[f32]) -> Scores {
         Scores {
-            values: values.to_vec(),
+            windows: vec![values.to_vec()],
             complete: true,
         }
     }
@@ -202,6 +242,46 @@ mod tests {
         assert_eq!((all.score(&given), all.likeliest(&given)), (0.5, 2));
         let one = SoughtLabels::of(&model, &["jailbreak".to_owned()]).unwrap();
         assert_eq!((one.score(&given), one.likeliest(&given)), (0.2, 1));
+    }
+
+    #[test]
+    fn the_window_with_the_most_of_what_is_sought_speaks() {
+        let model = fixed(&["safe", "jailbreak", "injection"], true);
+        let quiet = SoughtLabels::of(&model, &["injection".to_owned()]).unwrap();
+        let given = Scores {
+            windows: vec![
+                vec![0.1, 0.9, 0.0],
+                vec![0.4, 0.0, 0.6],
+                vec![1.0, 0.0, 0.0],
+            ],
+            complete: true,
+        };
+        assert_eq!((quiet.score(&given), quiet.likeliest(&given)), (0.6, 2));
+        let nothing = Scores {
+            windows: Vec::new(),
+            complete: true,
+        };
+        assert_eq!(quiet.score(&nothing), 0.0);
+    }
+
+    #[test]
+    fn a_label_counts_once_and_not_all_can_count() {
+        let model = fixed(&["safe", "bad"], true);
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let twice = SoughtLabels::of(&model, &names(&["bad", "bad"])).unwrap();
+        assert_eq!(twice.score(&scores(&[0.6, 0.4])), 0.4);
+        insta::assert_snapshot!(
+            SoughtLabels::of(&model, &names(&["bad", "safe"])).unwrap_err(),
+            @"every text has one of the labels safe, bad: name those that are to be found"
+        );
+    }
+
+    #[test]
+    fn scores_that_are_no_probabilities_are_not_sound() {
+        assert!(scores(&[0.0, 1.0]).is_sound(2));
+        for wrong in [&[0.5][..], &[0.5, f32::NAN], &[0.5, 1.5], &[-0.1, 0.5]] {
+            assert!(!scores(wrong).is_sound(2), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -175,6 +175,18 @@ impl RedactionSpec {
     /// The `path` that means the event's `text_content`.
     pub const TEXT: &'static str = "text";
 
+    /// All of a string.
+    pub(crate) fn whole(path: String) -> Self {
+        Self {
+            path: path.into(),
+            replacement: Self::default_replacement(),
+            entity_type: None,
+            start_offset: None,
+            end_offset: None,
+            restorable: false,
+        }
+    }
+
     fn default_replacement() -> Cow<'static, str> {
         Cow::Borrowed("[REDACTED]")
     }

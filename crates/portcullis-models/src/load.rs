@@ -4,6 +4,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
+/// Configurations and vocabularies are small; what is larger is something else.
+pub(crate) const LARGEST_TEXT: u64 = 64 << 20;
+
 /// Why a model cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -43,7 +48,9 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, LoadError> {
     let file = File::open(path).map_err(wrap)?;
     let size = file.metadata().map_err(wrap)?.len();
     let mut bytes = Vec::with_capacity(usize::try_from(size.min(most)).unwrap_or_default());
-    file.take(most + 1).read_to_end(&mut bytes).map_err(wrap)?;
+    file.take(most.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(wrap)?;
     if bytes.len() as u64 > most {
         return Err(LoadError::unusable(path, format!("more than {most} bytes")));
     }
@@ -57,6 +64,39 @@ pub(crate) fn read_optional(path: &Path, most: u64) -> Result<Option<Vec<u8>>, L
         Err(LoadError::Read { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A file's JSON.
+pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, LoadError> {
+    serde_json::from_slice(text).map_err(|error| LoadError::unusable(path, error.to_string()))
+}
+
+/// Fields with what they say and the most they may.
+pub(crate) fn check_sizes(fields: &[(&str, usize, usize)]) -> Result<(), String> {
+    for (field, found, most) in fields {
+        if !(1..=*most).contains(found) {
+            return Err(format!("`{field}` is {found}: it must be 1 to {most}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every head has the same part of a row.
+pub(crate) fn check_heads(hidden: usize, heads: usize) -> Result<(), String> {
+    if hidden.is_multiple_of(heads) {
+        return Ok(());
+    }
+    Err(format!(
+        "`hidden_size` is {hidden}, which {heads} `num_attention_heads` cannot share"
+    ))
+}
+
+/// What is added to a variance before it divides.
+pub(crate) fn check_epsilon(field: &str, epsilon: f32) -> Result<(), String> {
+    if (0.0..1.0).contains(&epsilon) {
+        return Ok(());
+    }
+    Err(format!("`{field}` must be 0 to 1"))
 }
 
 #[cfg(test)]

@@ -380,11 +380,10 @@ pub(crate) fn take_late(
     }
 }
 
-/// What of the event a rule has judged: all of it, unless the pack says what its service is sent.
+/// What of the event a rule has judged: all of it, unless the pack says what it is given.
 fn parts_read(policy: &Policy, id: &RuleId, event: &Event) -> Parts {
     let named = policy.deep_rules().iter().find(|rule| rule.id == *id);
-    let external = named.and_then(|rule| rule.settings.external());
-    external.map_or(Parts::ALL, |rule| rule.reads(event))
+    named.map_or(Parts::ALL, |rule| rule.settings.reads(event))
 }
 
 /// Whether a rule that is not there ought to be. One that the policy does not name is nobody's loss. Of those that it names, a
@@ -392,7 +391,7 @@ fn parts_read(policy: &Policy, id: &RuleId, event: &Event) -> Parts {
 fn is_lost(policy: &Policy, inbox: Option<&dyn GuardInbox>, id: &RuleId) -> bool {
     let Some(inbox) = inbox else { return false };
     let named = policy.deep_rules().iter().find(|rule| rule.id == *id);
-    named.is_some_and(|rule| rule.settings.external().is_some() || inbox.lost(id))
+    named.is_some_and(|rule| rule.settings.is_whole() || inbox.lost(id))
 }
 
 fn add(list: &mut Vec<RuleId>, id: &RuleId) {

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+#[cfg(feature = "models")]
+use cli::ClassifierCommand;
 use cli::{
     Cli, Command, EvidenceCommand, GuardrailCommand, PolicyCommand, RuleCommand, TokenCommand,
     ToolsCommand,
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
         Command::Token(TokenCommand::New(args)) => commands::token::new(&args),
         Command::Eval(args) => commands::eval::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
+        #[cfg(feature = "models")]
+        Command::Classifier(ClassifierCommand::Train(args)) => commands::classifier::train(&args),
+        #[cfg(feature = "models")]
+        Command::Classifier(ClassifierCommand::Eval(args)) => commands::classifier::eval(&args),
         Command::Policy(PolicyCommand::Lint(args)) => commands::policy_lint::run(&args),
         Command::Policy(PolicyCommand::Test(args)) => commands::policy_test::run(&args),
         Command::Policy(PolicyCommand::Explain(args)) => commands::policy_explain::run(&args),

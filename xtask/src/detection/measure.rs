@@ -3,41 +3,55 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
-use portcullis_core::detectors::{self, Kind};
-use portcullis_core::pack::{self, Pack};
-use portcullis_core::rules::RuleInput;
-use portcullis_core::{Context, ContextSnapshot, Decision, Event, Policy};
+use anyhow::{Context as _, Result};
+use portcullis_core::Event;
+use portcullis_core::classifier::{Channel, Sample, SoughtLabels, TextClassifier};
+use portcullis_core::detectors::Kind;
+use portcullis_models::PortcullisClassifier;
+use portcullis_models::evaluation::{
+    LENGTHS, Patterns, Rate, Row, goals, language, length_bucket, read_rows,
+};
 use serde_json::Value;
 
-use super::corpus::{self, Row};
-use super::rate::Rate;
-
-/// Where a text comes from, as far as the gate knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Channel {
-    User,
-    Tool,
-    /// Benign text that may come from anywhere: both must let it pass.
-    Both,
-}
+const USER: &[Channel] = &[Channel::User];
+const TOOL: &[Channel] = &[Channel::Tool];
+/// Benign text that may come from anywhere: patterns must let it pass from both.
+const BOTH: &[Channel] = &[Channel::User, Channel::Tool];
 
 /// One corpus, and the target for it.
 pub(super) struct InjectionSet {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    pub(super) recall: Rate,
-    pub(super) false_positives: Rate,
-    /// Without the patterns of RFC-001, which are given.
+    pub(super) recall: Found,
+    pub(super) false_positives: Found,
+    /// Of the patterns without those of RFC-001, which are given.
     pub(super) without_rfc: Rate,
+}
+
+/// What the patterns find, the classifier, and either of them.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) patterns: Rate,
+    pub(super) classifier: Rate,
+    pub(super) together: Rate,
+}
+
+impl Found {
+    fn add(&mut self, by_patterns: bool, by_classifier: bool) {
+        self.patterns.add(by_patterns);
+        self.classifier.add(by_classifier);
+        self.together.add(by_patterns || by_classifier);
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Results {
+    /// Which classifier, and from which score on a text counts.
+    pub(super) classifier: (String, f32),
     pub(super) injection: Vec<InjectionSet>,
     /// False positives on the panel.
-    pub(super) by_length: Vec<(&'static str, Rate)>,
-    pub(super) by_language: BTreeMap<String, Rate>,
+    pub(super) by_length: Vec<(&'static str, Found)>,
+    pub(super) by_language: BTreeMap<String, Found>,
     pub(super) secrets: Counts,
     /// Of the panel: texts in which a secret is found.
     pub(super) secrets_on_panel: Rate,
@@ -77,82 +91,59 @@ impl Counts {
     }
 }
 
-const INJECTION_SETS: &[(&str, Channel, &str)] = &[
-    (
-        "deepset_test",
-        Channel::User,
-        "short direct injections, EN and DE",
-    ),
-    (
-        "jbb_artifacts",
-        Channel::User,
-        "jailbreaks, optimised and templated",
-    ),
-    (
-        "bipia_test",
-        Channel::Tool,
-        "injections in mails, tables, code",
-    ),
-    ("agentdojo", Channel::Tool, "tool outputs of agents"),
-    ("llm_pieval", Channel::Tool, "injections in API results"),
-    (
-        "ipi_coding",
-        Channel::Tool,
-        "injections in repositories and tickets",
-    ),
-    ("notinject", Channel::User, "trigger words in harmless text"),
-    (
-        "wildguard_benign",
-        Channel::User,
-        "users' harmless requests",
-    ),
-    (
-        "xstest_safe",
-        Channel::User,
-        "requests that only sound harmful",
-    ),
-    (
-        "fpr_panel",
-        Channel::Both,
-        "documents, code, mails, 12 languages",
-    ),
+const INJECTION_SETS: &[(&str, &[Channel], &str)] = &[
+    ("deepset_test", USER, "short direct injections, EN and DE"),
+    ("jbb_artifacts", USER, "jailbreaks, optimised and templated"),
+    ("bipia_test", TOOL, "injections in mails, tables, code"),
+    ("agentdojo", TOOL, "tool outputs of agents"),
+    ("llm_pieval", TOOL, "injections in API results"),
+    ("ipi_coding", TOOL, "injections in repositories and tickets"),
+    ("notinject", USER, "trigger words in harmless text"),
+    ("wildguard_benign", USER, "users' harmless requests"),
+    ("xstest_safe", USER, "requests that only sound harmful"),
+    ("fpr_panel", BOTH, "documents, code, mails, 17 languages"),
 ];
 
 pub(super) fn all(folder: &Path) -> Result<Results> {
     let mut results = Results::default();
-    let injection = "injection-patterns";
-    // Tool descriptions are judged by a rule of their own.
-    let gate = Gate::new(injection, Kind::Injection, &["tool-description"])?;
-    let ours = Gate::new(injection, Kind::Injection, &["tool-description", "rfc"])?;
-    let secrets = Gate::new("secret-redaction", Kind::Secrets, &[])?;
-    for (name, channel, about) in INJECTION_SETS {
-        let rows = corpus::read(folder, name)?;
+    let gate = Patterns::injection()?;
+    let classifier = Classifier::new()?;
+    results.classifier = (classifier.model.name().to_owned(), classifier.threshold);
+    let without = ["tool-description", "rfc"];
+    let ours = patterns("injection-patterns", Kind::Injection, &without)?;
+    let secrets = patterns("secret-redaction", Kind::Secrets, &[])?;
+    for (name, channels, about) in INJECTION_SETS {
+        let rows = read(folder, name)?;
         let mut set = InjectionSet {
             name,
             about,
-            recall: Rate::default(),
-            false_positives: Rate::default(),
+            recall: Found::default(),
+            false_positives: Found::default(),
             without_rfc: Rate::default(),
         };
-        for row in &rows {
-            let text = tool_output(row).unwrap_or(&row.text);
-            let flagged = gate.flags(text, *channel);
+        let scores = classifier.flags(&rows, name)?;
+        for (row, by_classifier) in rows.iter().zip(&scores) {
+            let text = row.judged();
+            let flagged = flags(&gate, text, channels);
             if row.is_benign() {
-                set.false_positives.add(flagged);
-                set.without_rfc.add(ours.flags(text, *channel));
+                set.false_positives.add(flagged, *by_classifier);
+                set.without_rfc.add(flags(&ours, text, channels));
             } else {
-                set.recall.add(flagged);
+                set.recall.add(flagged, *by_classifier);
             }
         }
         results.injection.push(set);
         match *name {
-            "agentdojo" => results.injection.push(raw_goals(&gate, &rows)),
-            "fpr_panel" => panel(&gate, &secrets, &rows, &mut results),
+            "agentdojo" => {
+                let goals = raw_goals(&gate, &classifier, &rows)?;
+                results.injection.push(goals);
+            }
+            "fpr_panel" => panel(&gate, &secrets, &rows, &scores, &mut results),
             _ => {}
         }
         println!("{name}: {} texts", rows.len());
     }
-    for row in corpus::read(folder, "secrets")? {
+    for row in read(folder, "secrets")? {
         results.secrets.add(
             secrets
                 .judge(&Event::tool_call_result("r", "t", &*row.text))
@@ -175,118 +166,88 @@ impl Counts {
     }
 }
 
-/// The rows of `AgentDojo` without an attack carry the tool's output beside the user's request.
-fn tool_output(row: &Row) -> Option<&str> {
-    row.meta("tool_output")
-}
-
 /// What the attacks of `AgentDojo` want, without the template around it.
-fn raw_goals(gate: &Gate, rows: &[Row]) -> InjectionSet {
-    let mut goals: Vec<&str> = rows.iter().filter_map(|row| row.meta("goal")).collect();
-    goals.sort_unstable();
-    goals.dedup();
-    let mut recall = Rate::default();
-    for goal in goals {
-        recall.add(gate.flags(goal, Channel::Tool));
+fn raw_goals(gate: &Patterns, classifier: &Classifier, rows: &[Row]) -> Result<InjectionSet> {
+    let mut recall = Found::default();
+    for goal in goals(rows) {
+        let by_patterns = gate.flags(goal, Channel::Tool);
+        recall.add(by_patterns, classifier.flags_one(goal, Channel::Tool)?);
     }
-    InjectionSet {
+    Ok(InjectionSet {
         name: "agentdojo, raw goals",
         about: "the same without the template",
         recall,
-        false_positives: Rate::default(),
+        false_positives: Found::default(),
         without_rfc: Rate::default(),
+    })
+}
+
+/// Our own, as it comes.
+struct Classifier {
+    model: PortcullisClassifier,
+    sought: SoughtLabels,
+    threshold: f32,
+}
+
+impl Classifier {
+    fn new() -> Result<Self> {
+        let model = PortcullisClassifier::built_in()?;
+        Ok(Self {
+            sought: SoughtLabels::of(&model, &[])?,
+            threshold: model
+                .threshold()
+                .context("the classifier has no threshold")?,
+            model,
+        })
+    }
+
+    /// Each text as it came, which the row says or its set: to this judge a request is one thing from a user and another
+    /// from a tool.
+    fn flags(&self, rows: &[Row], set: &str) -> Result<Vec<bool>> {
+        rows.iter()
+            .map(|row| self.flags_one(row.judged(), row.channel(set)))
+            .collect()
+    }
+
+    fn flags_one(&self, text: &str, channel: Channel) -> Result<bool> {
+        let scores = self.model.classify(&[Sample { text, channel }])?;
+        let flagged = |one| self.sought.score(one) >= self.threshold;
+        Ok(scores.iter().any(flagged))
     }
 }
 
-fn panel(gate: &Gate, secrets: &Gate, rows: &[Row], results: &mut Results) {
-    const LENGTHS: [(&str, usize); 4] = [
-        ("up to 100 characters", 100),
-        ("101 to 500", 500),
-        ("501 to 2,000", 2_000),
-        ("over 2,000", usize::MAX),
-    ];
-    let mut by_length = LENGTHS.map(|(name, _)| (name, Rate::default()));
-    for row in rows {
-        let flagged = gate.flags(&row.text, Channel::Both);
-        let length = row.text.chars().count();
-        let bucket = LENGTHS.iter().position(|(_, max)| length <= *max);
-        by_length[bucket.unwrap_or(LENGTHS.len() - 1)]
-            .1
-            .add(flagged);
-        let language = row.meta("lang").map_or("not stated", language);
-        let rate = results.by_language.entry(language.to_owned()).or_default();
-        rate.add(flagged);
+fn panel(
+    gate: &Patterns,
+    secrets: &Patterns,
+    rows: &[Row],
+    by_classifier: &[bool],
+    results: &mut Results,
+) {
+    let mut by_length = LENGTHS.map(|(name, _)| (name, Found::default()));
+    for (row, by_classifier) in rows.iter().zip(by_classifier) {
+        let flagged = flags(gate, &row.text, BOTH);
+        let bucket = &mut by_length[length_bucket(&row.text)].1;
+        bucket.add(flagged, *by_classifier);
+        let language = language(row).to_owned();
+        let bucket = results.by_language.entry(language).or_default();
+        bucket.add(flagged, *by_classifier);
         let secret = secrets.judge(&Event::tool_call_result("r", "t", &*row.text));
         results.secrets_on_panel.add(secret.is_some());
     }
     results.by_length = by_length.into();
 }
 
-fn language(name: &str) -> &str {
-    match name {
-        "English" => "en",
-        "Hindi" => "hi",
-        "Spanish" => "es",
-        "German" => "de",
-        "Portuguese" => "pt",
-        "French" => "fr",
-        "Thai" => "th",
-        "Italian" => "it",
-        "zh-cn" => "zh",
-        other => other,
-    }
+fn read(folder: &Path, name: &str) -> Result<Vec<Row>> {
+    Ok(read_rows(&folder.join(format!("{name}.jsonl.gz")))?)
 }
 
-/// One rule with all families of its kind, and nothing else.
-struct Gate(Policy);
+fn patterns(rule: &str, kind: Kind, without: &[&str]) -> Result<Patterns> {
+    Ok(Patterns::new(rule, kind, without)?)
+}
 
-impl Gate {
-    fn new(rule: &str, kind: Kind, without: &[&str]) -> Result<Self> {
-        let families = detectors::names(kind).filter(|name| !without.contains(name));
-        let families: Vec<&str> = families.collect();
-        let text = format!(
-            "policy_pack: detection\nversion: '1'\nsync_rules:\n  - id: {rule}\n    \
-             config: {{families: [{}], evasions: true}}\n",
-            families.join(", ")
-        );
-        let loaded = pack::load(&Pack {
-            file: "detection.yaml",
-            text: &text,
-            ..Pack::default()
-        });
-        Ok(Self(loaded.map_err(|report| anyhow!("{report}"))?.policy))
-    }
-
-    fn flags(&self, text: &str, channel: Channel) -> bool {
-        let user = || self.judge(&Event::llm_before("r", text)).is_some();
-        let tool = || {
-            self.judge(&Event::tool_call_result("r", "t", text))
-                .is_some()
-        };
-        match channel {
-            Channel::User => user(),
-            Channel::Tool => tool(),
-            Channel::Both => user() || tool(),
-        }
-    }
-
-    fn judge(&self, event: &Event) -> Option<Decision> {
-        let context = Context::new("r");
-        let scan = self.0.scan(event);
-        let signals = self.0.signals(event, &scan);
-        let snapshot = ContextSnapshot::build(event, &context, self.0.tool_risks(), signals);
-        let input = RuleInput {
-            event,
-            context: &context,
-            snapshot: &snapshot,
-        };
-        let subject = self.0.subject(input, &scan);
-        self.0
-            .rules()
-            .iter()
-            .filter(|rule| rule.events().contains(&event.event_type))
-            .find_map(|rule| rule.evaluate(&subject).ok().flatten())
-    }
+/// Whether the text is found by any of the ways it may come.
+fn flags(gate: &Patterns, text: &str, channels: &[Channel]) -> bool {
+    channels.iter().any(|channel| gate.flags(text, *channel))
 }
 
 /// The corpus's names for what our entities are.
@@ -301,9 +262,9 @@ const PII_TYPES: &[(&str, &[&str])] = &[
 
 /// By type: a span is found if a finding of its type overlaps it.
 fn personal_data(folder: &Path) -> Result<BTreeMap<&'static str, Counts>> {
-    let gate = Gate::new("pii-redaction", Kind::Pii, &[])?;
+    let gate = patterns("pii-redaction", Kind::Pii, &[])?;
     let mut by_type: BTreeMap<&'static str, Counts> = BTreeMap::new();
-    for row in corpus::read(folder, "pii")? {
+    for row in read(folder, "pii")? {
         let event = Event::tool_call_result("r", "t", &*row.text);
         let redactions = gate.judge(&event).map(|d| d.redactions).unwrap_or_default();
         for (theirs, ours) in PII_TYPES {

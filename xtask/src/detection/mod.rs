@@ -2,15 +2,13 @@
 //!
 //! The corpora are not part of the repository. `PORTCULLIS_DATA` names their folder.
 
-mod corpus;
 mod measure;
 mod page;
-mod plot;
-mod rate;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use portcullis_models::evaluation::{Bar, bars};
 
 use crate::workspace::Workspace;
 
@@ -27,7 +25,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         )?;
     let results = measure::all(&folder.join("public_eval"))?;
     let page = page::render(&results);
-    workspace.write(PLOT, &plot::render(&results.injection))?;
+    let both = results.injection.iter().flat_map(|set| {
+        [(set.recall, true), (set.false_positives, false)].map(|(found, is_recall)| Bar {
+            name: set.name,
+            rate: found.together,
+            is_recall,
+        })
+    });
+    workspace.write(PLOT, &bars(&both.collect::<Vec<_>>()))?;
     workspace.write(PAGE, &page)?;
     println!("{page}\nwrote {PAGE} and {PLOT}");
     Ok(())

@@ -2,39 +2,78 @@
 
 use std::fmt::Write;
 
+use portcullis_models::evaluation::Rate;
+
 use super::measure::{Counts, Results};
-use super::rate::Rate;
 
 const HEAD: &str = "\
 # What is detected
 
-Made by `PORTCULLIS_DATA=… cargo xtask detection`. Patterns alone, all families, one threshold that was \
-fixed on training data. Some patterns were written or changed after a look at totals for these corpora, so \
-the figures are not those of a blind test; single texts were not looked at. In brackets: 95 % confidence \
-intervals (Wilson). [The list of detectors](detectors.md) says what is looked for.
+Made by `PORTCULLIS_DATA=… cargo xtask detection`. Patterns of all families, [our own classifier](model-card.md), and \
+what either of them finds; one threshold each, fixed on training data before these corpora were scored. Some patterns \
+were written or changed, and the classifier was trained anew, after a look at totals for these corpora, so the figures \
+are not those of a blind test; single texts were not looked at. In brackets: 95 % confidence intervals (Wilson). [The \
+list of detectors](detectors.md) says what is looked for, and [rivals on the same files](detection-rivals.md) how others \
+fare. For any other model, or your own texts: `portcullis classifier eval`.
 
 ![Recall and false positives by corpus](detection.svg)
 
 ## Injections and jailbreaks
 
-| corpus | | recall | false positives | the same without RFC-001's own patterns |
-|---|---|---|---|---|
 ";
 
 pub(super) fn render(results: &Results) -> String {
     let mut page = HEAD.to_owned();
+    let (name, threshold) = &results.classifier;
+    let _ = writeln!(
+        page,
+        "The classifier is {name}; from {threshold} on a text counts. It is told how each text came: of the panel, documents, \
+         mails and tool outputs as from a tool, requests as from a user. The patterns see the panel both ways.\n"
+    );
+    page.push_str(
+        "| attacks found | | patterns | classifier | together |\n|---|---|---|---|---|\n",
+    );
     for set in &results.injection {
-        let (recall, wrong) = (cell(set.recall), cell(set.false_positives));
-        let ours = cell(set.without_rfc);
-        line(&mut page, &[set.name, set.about, &recall, &wrong, &ours]);
+        let found = set.recall;
+        if found.together.of > 0 {
+            let cells = [found.patterns, found.classifier, found.together].map(cell);
+            line(
+                &mut page,
+                &[set.name, set.about, &cells[0], &cells[1], &cells[2]],
+            );
+        }
+    }
+    page.push_str("\n| harmless texts found | | patterns | without RFC-001's own | classifier | together |\n|---|---|---|---|---|---|\n");
+    for set in &results.injection {
+        let found = set.false_positives;
+        if found.together.of > 0 {
+            let cells = [
+                found.patterns,
+                set.without_rfc,
+                found.classifier,
+                found.together,
+            ];
+            let cells = cells.map(cell);
+            line(
+                &mut page,
+                &[
+                    set.name, set.about, &cells[0], &cells[1], &cells[2], &cells[3],
+                ],
+            );
+        }
     }
     page.push_str("\nFalse positives on the panel, by length and by language:\n\n");
-    page.push_str("| texts | number | false positives |\n|---|---|---|\n");
-    let by_length = results.by_length.iter().map(|(name, rate)| (*name, *rate));
+    page.push_str("| texts | number | patterns | classifier | together |\n|---|---|---|---|---|\n");
+    let by_length = results
+        .by_length
+        .iter()
+        .map(|(name, found)| (*name, *found));
     let by_language = results.by_language.iter();
-    let by_language = by_language.map(|(name, rate)| (name.as_str(), *rate));
-    for (name, rate) in by_length.chain(by_language) {
-        line(&mut page, &[name, &rate.of.to_string(), &rate.percent()]);
+    let by_language = by_language.map(|(name, found)| (name.as_str(), *found));
+    for (name, found) in by_length.chain(by_language) {
+        let cells = [found.patterns, found.classifier, found.together].map(Rate::percent);
+        let number = found.together.of.to_string();
+        line(&mut page, &[name, &number, &cells[0], &cells[1], &cells[2]]);
     }
     page.push_str("\n## Secrets\n\n| | |\n|---|---|\n");
     line(&mut page, &["recall", &results.secrets.recall().percent()]);

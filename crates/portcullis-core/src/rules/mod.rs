@@ -35,8 +35,8 @@ pub use blocked_domains::{BlockedDomains, DomainFamily};
 pub use compiled::CompiledRule;
 pub use deep::{
     DeepRuleEntry, DeepRuleSettings, DeepSettings, DeepSpec, Endpoint, ExternalRule, Header,
-    HttpClassifier, KNOWN_DEEP, Offsets, Placeholder, Presidio, Reading, Reply, Sought, SpanFields,
-    Template, UnsetVariable, VariableText,
+    HttpClassifier, KNOWN_DEEP, Model, ModelRule, ModelVerdict, Offsets, Placeholder, Presidio,
+    Reading, Reply, Sought, SpanFields, Template, UnsetVariable, VariableText,
 };
 pub use entities::EntityPattern;
 pub use expression::{Expression, Verdict};

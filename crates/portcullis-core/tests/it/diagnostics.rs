@@ -104,6 +104,12 @@ fn external_rules() {
     insta::assert_snapshot!(page);
 }
 
+#[test]
+fn rules_that_run_a_model() {
+    let page = reports(include_str!("cases/broken/models.txt"), with_head);
+    insta::assert_snapshot!(page);
+}
+
 /// Whatever is wrong with it, or near it.
 #[test]
 fn secrets_in_a_pack_are_not_shown() {

@@ -19,6 +19,7 @@ mod framing;
 mod guardrail_properties;
 mod guardrails;
 mod judge;
+mod models;
 mod packs;
 mod properties;
 mod reference;

@@ -3,28 +3,25 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::load::{LoadError, read, read_optional};
+use crate::encoder::Sizes;
+use crate::load::{
+    LARGEST_TEXT, LoadError, check_epsilon, check_heads, check_sizes, parse, read, read_optional,
+};
 use crate::wordpiece::WordPiece;
 
-/// Configurations and vocabularies are small; what is larger is something else.
-const LARGEST_TEXT: u64 = 64 << 20;
 /// What sentence-transformers' all-MiniLM models read of a text, where the folder does not say.
 const USUAL_LENGTH: usize = 256;
 
 /// The sizes of a BERT.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Config {
-    pub(super) hidden: usize,
-    pub(super) inner: usize,
-    pub(super) heads: usize,
-    pub(super) layers: usize,
-    pub(super) vocabulary: usize,
-    pub(super) positions: usize,
-    pub(super) types: usize,
-    pub(super) epsilon: f32,
+pub(crate) struct Config {
+    pub(crate) sizes: Sizes,
+    pub(crate) layers: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) positions: usize,
+    pub(crate) types: usize,
     /// How many pieces of a text are read, with those that BERT adds.
     pub(super) longest: usize,
 }
@@ -59,8 +56,7 @@ struct Module {
 impl Config {
     pub(super) fn load(folder: &Path) -> Result<Self, LoadError> {
         let path = folder.join("config.json");
-        let file: File = parse(&path, &read(&path, LARGEST_TEXT)?)?;
-        let mut config = Self::from_file(&file).map_err(|why| LoadError::unusable(&path, why))?;
+        let mut config = Self::parse(&path, &read(&path, LARGEST_TEXT)?)?;
         check_modules(folder)?;
         check_pooling(folder)?;
 
@@ -79,6 +75,11 @@ impl Config {
         Ok(config)
     }
 
+    /// `path` is where the text comes from, for errors.
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self, LoadError> {
+        Self::from_file(&parse(path, text)?).map_err(|why| LoadError::unusable(path, why))
+    }
+
     fn from_file(file: &File) -> Result<Self, String> {
         for (field, found, expected) in [
             ("model_type", &file.model_type, "bert"),
@@ -95,7 +96,7 @@ impl Config {
                 ));
             }
         }
-        for (field, found, most) in [
+        check_sizes(&[
             ("hidden_size", file.hidden_size, 1 << 13),
             ("intermediate_size", file.intermediate_size, 1 << 15),
             ("num_attention_heads", file.num_attention_heads, 1 << 8),
@@ -107,32 +108,23 @@ impl Config {
                 1 << 13,
             ),
             ("type_vocab_size", file.type_vocab_size, 1 << 8),
-        ] {
-            if !(1..=most).contains(&found) {
-                return Err(format!("`{field}` is {found}: it must be 1 to {most}"));
-            }
-        }
-        if !file.hidden_size.is_multiple_of(file.num_attention_heads) {
-            return Err(format!(
-                "`hidden_size` is {}, which {} `num_attention_heads` cannot share",
-                file.hidden_size, file.num_attention_heads
-            ));
-        }
+        ])?;
+        check_heads(file.hidden_size, file.num_attention_heads)?;
         if file.max_position_embeddings < 3 {
             return Err("`max_position_embeddings` leaves no room for a text".to_owned());
         }
-        if !(0.0..1.0).contains(&file.layer_norm_eps) {
-            return Err("`layer_norm_eps` must be 0 to 1".to_owned());
-        }
+        check_epsilon("layer_norm_eps", file.layer_norm_eps)?;
         Ok(Self {
-            hidden: file.hidden_size,
-            inner: file.intermediate_size,
-            heads: file.num_attention_heads,
+            sizes: Sizes {
+                hidden: file.hidden_size,
+                inner: file.intermediate_size,
+                heads: file.num_attention_heads,
+                epsilon: file.layer_norm_eps,
+            },
             layers: file.num_hidden_layers,
             vocabulary: file.vocab_size,
             positions: file.max_position_embeddings,
             types: file.type_vocab_size,
-            epsilon: file.layer_norm_eps,
             longest: file.max_position_embeddings.min(USUAL_LENGTH),
         })
     }
@@ -202,10 +194,6 @@ fn pooling(fields: &Map<String, Value>) -> Result<(), String> {
         "`pooling_mode_mean_tokens` is missing: only the mean of all pieces is understood"
             .to_owned(),
     )
-}
-
-fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, LoadError> {
-    serde_json::from_slice(text).map_err(|error| LoadError::unusable(path, error.to_string()))
 }
 
 fn absolute() -> String {

@@ -4,18 +4,26 @@ mod config;
 mod forward;
 mod weights;
 
+#[cfg(feature = "hf")]
+pub(crate) use config::Config as BertConfig;
+#[cfg(feature = "hf")]
+pub(crate) use forward::run;
+#[cfg(feature = "hf")]
+pub(crate) use weights::Weights as BertWeights;
+
 use std::fmt;
 use std::path::Path;
 
 use portcullis_core::memory::{EmbedError, Embedder};
 use sha2::{Digest, Sha256};
 
+use crate::encoder::Keep;
 use crate::load::{LoadError, read};
 use crate::numeric::Machine;
+use crate::tensors::Tensors;
 use crate::wordpiece::WordPiece;
 use config::Config;
-use forward::Pass;
-use weights::Weights;
+use weights::{WORDS, Weights};
 
 /// What is larger is no model to run in a server's own process.
 const LARGEST_WEIGHTS: u64 = 4 << 30;
@@ -61,7 +69,12 @@ impl Bert {
         let machine = Machine::new();
         let (weights, digest) = {
             let bytes = read(&path, LARGEST_WEIGHTS)?;
-            let weights = Weights::parse(&path, &bytes, &config, machine)?;
+            let mut tensors = Tensors::parse(&path, &bytes)?;
+            if !tensors.has(WORDS) {
+                // As a model with a head stores it.
+                tensors.prefix = "bert.";
+            }
+            let weights = Weights::read(&tensors, &config, machine)?;
             (weights, Sha256::digest(&bytes))
         };
         let start = digest[..6]
@@ -69,7 +82,10 @@ impl Bert {
             .fold(0, |start, &byte| start << 8 | u64::from(byte));
         Ok(Self {
             // The same weights, read as far: the same vectors, whatever the folder is called.
-            name: format!("bert-{}-{start:012x}/{}", config.hidden, config.longest),
+            name: format!(
+                "bert-{}-{start:012x}/{}",
+                config.sizes.hidden, config.longest
+            ),
             config,
             pieces,
             ends,
@@ -92,6 +108,11 @@ impl Bert {
         let (first, last) = self.ends;
         [&[first], own.as_slice(), &[last]].concat()
     }
+
+    fn vectors(&self, texts: &[Vec<u32>]) -> Vec<Vec<f32>> {
+        let pass = forward::run(&self.config, &self.weights, self.machine, texts, Keep::All);
+        forward::means(&self.config, &pass)
+    }
 }
 
 impl fmt::Debug for Bert {
@@ -109,7 +130,7 @@ impl Embedder for Bert {
     }
 
     fn dimension(&self) -> usize {
-        self.config.hidden
+        self.config.sizes.hidden
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
@@ -119,14 +140,14 @@ impl Embedder for Bert {
         for text in texts {
             let ids = self.ids(text);
             if ids.len() > room {
-                vectors.extend(Pass::run(&self.config, &self.weights, self.machine, &batch));
+                vectors.extend(self.vectors(&batch));
                 batch.clear();
                 room = PIECES_AT_ONCE;
             }
             room = room.saturating_sub(ids.len());
             batch.push(ids);
         }
-        vectors.extend(Pass::run(&self.config, &self.weights, self.machine, &batch));
+        vectors.extend(self.vectors(&batch));
         Ok(vectors)
     }
 }

@@ -32,6 +32,10 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
+    /// What was trained with this vocabulary says so by this.
+    pub(crate) const ASSET_SHA256: &'static str =
+        "3353ab87c2cada4fc4b6960de1867fa5af86c64345a49e969a5411f377cae461";
+
     /// Costs nothing: all of it lies ready in the binary.
     pub fn new() -> Self {
         Self::from_asset(ASSET)
@@ -123,6 +127,16 @@ mod tests {
         let model = BuiltIn::from_asset(Asset::parse(bytes).unwrap());
         assert_eq!(model.vector("A a, b"), [0.6, -0.8]);
         assert_eq!(model.vector("b"), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_asset_is_the_one_that_models_were_trained_with() {
+        use sha2::{Digest, Sha256};
+        let digest = Sha256::digest(include_bytes!("../../assets/potion-base-8m-int8.bin"));
+        let known = BuiltIn::ASSET_SHA256;
+        let known = (0..known.len()).step_by(2).map(|at| &known[at..at + 2]);
+        let known = known.map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        assert!(digest.iter().copied().eq(known));
     }
 
     #[test]

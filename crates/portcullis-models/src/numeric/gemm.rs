@@ -61,6 +61,10 @@ impl Panels {
         }
     }
 
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
     /// Weights as models store them, a row for each column of the result.
     pub(crate) fn of_weights(machine: Machine, weights: &[f32], bias: &[f32]) -> Self {
         let (columns, depth) = (bias.len(), weights.len() / bias.len().max(1));

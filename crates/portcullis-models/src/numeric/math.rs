@@ -54,6 +54,30 @@ pub(crate) fn gelu(numbers: &mut [f32]) {
     }
 }
 
+/// Adds to each row the first half of its update, as far as the second half lets it.
+#[inline(always)]
+pub(crate) fn add_gated(rows: &mut [f32], updates: &[f32], width: usize) {
+    let pairs = rows
+        .chunks_exact_mut(width)
+        .zip(updates.chunks_exact(2 * width));
+    for (row, update) in pairs {
+        let (values, gates) = update.split_at(width);
+        for ((number, value), gate) in row.iter_mut().zip(values).zip(gates) {
+            *number += value * sigmoid(*gate);
+        }
+    }
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    let of_absolute = (1.0 + exp_of_negative(-x.abs())).recip();
+    if x < 0.0 {
+        1.0 - of_absolute
+    } else {
+        of_absolute
+    }
+}
+
 #[inline(always)]
 fn sum(numbers: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
@@ -129,6 +153,18 @@ mod tests {
         ] {
             assert!((erf(x) - expected).abs() < 5e-7, "{x}: {}", erf(x));
             assert!((erf(-x) + expected).abs() < 5e-7, "{x}: {}", erf(-x));
+        }
+    }
+
+    #[test]
+    fn gates_let_through_what_they_should() {
+        let mut rows = [1.0, 1.0, 1.0];
+        add_gated(&mut rows, &[2.0, 2.0, 2.0, 0.0, 100.0, -100.0], 3);
+        assert_eq!(rows, [2.0, 3.0, 1.0]);
+        for step in -200_i16..200 {
+            let x = f32::from(step) / 10.0;
+            let expected = (1.0 + f64::from(-x).exp()).recip();
+            assert!((f64::from(sigmoid(x)) - expected).abs() < 1e-6, "{x}");
         }
     }
 

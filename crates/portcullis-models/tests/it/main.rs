@@ -5,6 +5,13 @@ mod bert;
 #[cfg(test)]
 mod built_in;
 #[cfg(test)]
+mod classifier;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
+#[cfg(feature = "hf")]
+mod hf;
+#[cfg(test)]
 mod http;
+#[cfg(test)]
+mod linear;

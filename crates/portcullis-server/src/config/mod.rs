@@ -9,6 +9,7 @@ mod approvals;
 mod callbacks;
 mod cover;
 mod deep;
+#[cfg_attr(not(feature = "models"), path = "no_embedder.rs")]
 mod embedder;
 mod read;
 mod variables;

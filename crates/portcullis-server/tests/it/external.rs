@@ -22,7 +22,7 @@ use crate::services::{FOREVER, Json, PresidioProcess, Service, endless_body, sta
 const PATIENCE: Duration = Duration::from_secs(30);
 const SECRET: &str = "hunter2";
 
-fn policy(rules: &str) -> Policy {
+pub(crate) fn policy(rules: &str) -> Policy {
     let text = format!("policy_pack: p\nversion: '1'\nasync_rules: [{rules}]\n");
     let pack = Pack {
         file: "pack.yaml",
@@ -33,12 +33,12 @@ fn policy(rules: &str) -> Policy {
     loaded.policy
 }
 
-fn variables(name: &str) -> Option<String> {
+pub(crate) fn variables(name: &str) -> Option<String> {
     name.starts_with('T').then(|| SECRET.to_owned())
 }
 
 /// The rule `r`, of this kind, with this configuration.
-fn rule(kind: &str, config: &str) -> DeepRules {
+pub(crate) fn rule(kind: &str, config: &str) -> DeepRules {
     let policy = policy(&format!("{{id: r, rule: {kind}, config: {config}}}"));
     deep_rules(&policy, &variables).unwrap()
 }
@@ -51,7 +51,7 @@ fn classifier(service: &Service, more: &str) -> DeepRules {
     )
 }
 
-async fn ask(rules: &DeepRules, event: &Event) -> DeepAnswer {
+pub(crate) async fn ask(rules: &DeepRules, event: &Event) -> DeepAnswer {
     let (context, risks) = (Context::new("run"), ToolRisks::default());
     let snapshot = ContextSnapshot::build(event, &context, &risks, Signals::default());
     let request = DeepRequest {
@@ -83,7 +83,7 @@ async fn failure(rules: &DeepRules) -> String {
     }
 }
 
-async fn decision(rules: &DeepRules, event: &Event) -> Decision {
+pub(crate) async fn decision(rules: &DeepRules, event: &Event) -> Decision {
     match ask(rules, event).await {
         DeepAnswer::Decided(decision) => *decision,
         answer => panic!("{answer:?}"),

@@ -13,6 +13,8 @@ mod auth;
 #[cfg(test)]
 mod callbacks;
 #[cfg(test)]
+mod classifiers;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod dashboard;

@@ -2,6 +2,8 @@
 
 mod a2a;
 mod approvals;
+#[cfg(feature = "models")]
+mod classifier;
 mod decision;
 mod deep;
 mod quarantine;
@@ -18,6 +20,10 @@ use portcullis_core::detectors::Kind;
 pub(crate) use a2a::{A2aCommand, A2aImportArgs, ConvertArgs, LimitArgs, StreamArgs};
 pub(crate) use approvals::{
     ApprovalListArgs, ApprovalShowArgs, ApprovalWaitArgs, ApprovalsCommand, DecideArgs, KeptArgs,
+};
+#[cfg(feature = "models")]
+pub(crate) use classifier::{
+    ClassifierCommand, EvalClassifierArgs, ReportFormat, TrainClassifierArgs,
 };
 pub(crate) use decision::{
     CalibrationArgs, DecisionCommand, ExportArgs, FileArgs, FilterArgs, ForgetArgs, ImportArgs,
@@ -82,6 +88,15 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Find secrets, personal data and injected instructions in files.
     Scan(ScanArgs),
+    /// Train a classifier of your own, and measure any on your data.
+    #[cfg(feature = "models")]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+                      portcullis classifier train examples.jsonl --out scope.json\n  \
+                      portcullis classifier eval --model scope.json more-examples.jsonl"
+    )]
+    Classifier(ClassifierCommand),
     /// Check, test, explain and compare policy packs.
     #[command(subcommand)]
     Policy(PolicyCommand),

@@ -3,6 +3,8 @@
 pub(crate) mod a2a;
 pub(crate) mod approvals;
 pub(crate) mod check;
+#[cfg(feature = "models")]
+pub(crate) mod classifier;
 pub(crate) mod completions;
 pub(crate) mod decision;
 mod deep;

@@ -35,7 +35,7 @@ fn rule_line<S>(spec: &RuleSpec<S>, format: Format) -> std::io::Result<String> {
             "events": (spec.events)().names(), "summary": spec.summary().trim(),
         })),
         Format::Text => Ok(format!(
-            "{BOLD}{:<20}{BOLD:#} {}\n",
+            "{BOLD}{:<22}{BOLD:#} {}\n",
             spec.id,
             spec.summary().trim()
         )),

@@ -16,6 +16,8 @@ mod approvals_model;
 #[cfg(test)]
 mod approved_once;
 #[cfg(test)]
+mod classifier;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod decision;

@@ -124,7 +124,7 @@ impl VariableText {
         Ok(Self(text))
     }
 
-    fn read(node: &Node, key: &str, d: &mut Diagnostics) -> Option<Self> {
+    pub(super) fn read(node: &Node, key: &str, d: &mut Diagnostics) -> Option<Self> {
         match Self::new(yaml::text(node, key, d)?) {
             Ok(text) => Some(text),
             Err(problem) => {
@@ -314,7 +314,7 @@ fn is_secret(header: &str) -> bool {
         .any(|sign| name.contains(sign))
 }
 
-fn at_most(
+pub(super) fn at_most(
     config: &mut MapReader<'_>,
     key: &'static str,
     most: usize,

@@ -66,6 +66,8 @@ documented! {
     /// | `{event_type}`, `{run_id}` | |
     /// | `{event}` | all of the event |
     /// | `{snapshot}` | RFC-001's context snapshot |
+    /// | `{available_tools}` | the names of the tools that the agent could use |
+    /// | `{last_assistant}`, `{task_scope}` | these fields of the context, where it has them |
     ///
     /// ## Example
     ///
@@ -113,7 +115,7 @@ impl HttpClassifier {
     fn read(config: &mut MapReader<'_>, d: &mut Diagnostics) -> Option<DeepSettings> {
         let endpoint = Endpoint::read(config, d);
         let request = match config.get("request") {
-            Some(node) => Template::read(node, d),
+            Some(node) => Template::read(node, "request", d),
             None => Some(Template::text()),
         };
         let response = config.require("response", d);

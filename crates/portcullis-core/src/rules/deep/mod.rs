@@ -3,8 +3,8 @@
 
 mod endpoint;
 mod entry;
-mod hf_jailbreak;
 mod http_classifier;
+mod model;
 mod presidio;
 mod reading;
 mod reply;
@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 pub use endpoint::{Endpoint, Header, UnsetVariable, VariableText};
 pub use entry::{DeepRuleEntry, DeepRuleSettings};
 pub use http_classifier::HttpClassifier;
+pub use model::{Model, ModelRule, ModelVerdict};
 pub use presidio::Presidio;
 pub use reading::{Reading, Sought};
 pub use reply::Reply;
@@ -34,7 +35,13 @@ pub type DeepSpec = RuleSpec<DeepSettings>;
 
 /// Every deep rule that a pack may name without anybody's code, in the order they are documented. Each
 /// needs a model or a service behind it; until somebody registers one, the rule counts as unavailable.
-pub const KNOWN_DEEP: &[DeepSpec] = &[hf_jailbreak::SPEC, HttpClassifier::SPEC, Presidio::SPEC];
+pub const KNOWN_DEEP: &[DeepSpec] = &[
+    ModelRule::BUILT_IN,
+    ModelRule::HUGGING_FACE,
+    ModelRule::TRAINED,
+    HttpClassifier::SPEC,
+    Presidio::SPEC,
+];
 
 /// The settings of a deep rule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,13 +53,15 @@ pub enum DeepSettings {
     HttpClassifier(Box<HttpClassifier>),
     /// `presidio`
     Presidio(Box<Presidio>),
+    /// `portcullis-classifier`, `hf-jailbreak` with a folder, `custom-classifier`
+    Model(Box<ModelRule>),
 }
 
 impl DeepSettings {
     /// The rule, if it is one that asks a service over HTTP.
     pub fn external(&self) -> Option<&dyn ExternalRule> {
         match self {
-            Self::Other(_) => None,
+            Self::Other(_) | Self::Model(_) => None,
             Self::HttpClassifier(rule) => Some(&**rule),
             Self::Presidio(rule) => Some(&**rule),
         }
@@ -64,6 +73,22 @@ impl DeepSettings {
             Self::Other(_) => None,
             Self::HttpClassifier(_) => Some(&HttpClassifier::SPEC),
             Self::Presidio(_) => Some(&Presidio::SPEC),
+            Self::Model(rule) => Some(rule.spec()),
+        }
+    }
+
+    /// Whether the pack has all that it takes to run the rule: whoever hosts it must.
+    pub fn is_whole(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+
+    /// The parts of an event that the rule judges: all of them where only its code knows.
+    pub fn reads(&self, event: &Event) -> Parts {
+        match self {
+            Self::Other(_) => Parts::ALL,
+            Self::HttpClassifier(rule) => rule.reads(event),
+            Self::Presidio(rule) => rule.reads(event),
+            Self::Model(rule) => rule.reads(event),
         }
     }
 }

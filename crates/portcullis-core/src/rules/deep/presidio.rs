@@ -183,7 +183,7 @@ impl ExternalRule for Presidio {
 }
 
 /// The strings of an event with something in them, and their paths as in a redaction.
-fn texts(event: &Event) -> Result<Vec<(String, &str)>, RuleError> {
+pub(super) fn texts(event: &Event) -> Result<Vec<(String, &str)>, RuleError> {
     let mut texts = Texts(Vec::new());
     texts.add(event.text(), || RedactionSpec::TEXT.to_owned())?;
     match event.structured() {

@@ -37,6 +37,12 @@ pub enum Placeholder {
     Event,
     /// RFC-001's context snapshot.
     Snapshot,
+    /// The names of the tools that the agent could use.
+    AvailableTools,
+    /// The context's `last_assistant`: what the agent said before.
+    LastAssistant,
+    /// The context's `task_scope`: what the agent is for.
+    TaskScope,
 }
 
 #[derive(Debug, Clone)]
@@ -58,7 +64,7 @@ enum Piece {
 
 impl Placeholder {
     /// All of them, with their names.
-    pub const NAMES: [(&'static str, Self); 8] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("text", Self::Text),
         ("tool_name", Self::ToolName),
         ("tool_args", Self::ToolArgs),
@@ -67,6 +73,9 @@ impl Placeholder {
         ("run_id", Self::RunId),
         ("event", Self::Event),
         ("snapshot", Self::Snapshot),
+        ("available_tools", Self::AvailableTools),
+        ("last_assistant", Self::LastAssistant),
+        ("task_scope", Self::TaskScope),
     ];
 
     /// Whether it is what a service judges, and not only what it should know besides.
@@ -79,8 +88,11 @@ impl Placeholder {
 
     fn value(self, input: &RuleInput<'_>) -> Value {
         let RuleInput {
-            event, snapshot, ..
+            event,
+            context,
+            snapshot,
         } = input;
+        let known = |name: &str| context.extra.get(name).cloned().unwrap_or_default();
         match self {
             Self::Text => event.text().into(),
             Self::ToolName => event.tool_name.clone().into(),
@@ -90,6 +102,12 @@ impl Placeholder {
             Self::RunId => event.run_id.clone().into(),
             Self::Event => serde_json::to_value(event).unwrap_or_default(),
             Self::Snapshot => serde_json::to_value(snapshot.to_wire()).unwrap_or_default(),
+            Self::AvailableTools => {
+                let names: Vec<_> = snapshot.available_tools.iter().map(|tool| tool.0).collect();
+                names.join(", ").into()
+            }
+            Self::LastAssistant => known("last_assistant"),
+            Self::TaskScope => known("task_scope"),
         }
     }
 
@@ -100,7 +118,13 @@ impl Placeholder {
             Self::ToolName => event.tool_name.as_ref().is_none_or(String::is_empty),
             Self::ToolArgs => event.tool_args.as_ref().is_none_or(Map::is_empty),
             Self::Result => event.payload.get("result").is_none_or(Value::is_null),
-            Self::EventType | Self::RunId | Self::Event | Self::Snapshot => false,
+            Self::EventType
+            | Self::RunId
+            | Self::Event
+            | Self::Snapshot
+            | Self::AvailableTools
+            | Self::LastAssistant
+            | Self::TaskScope => false,
         }
     }
 
@@ -113,7 +137,11 @@ impl Placeholder {
             Self::ToolArgs => Parts::TOOL_ARGS,
             Self::Result => Parts::RESULT,
             Self::Event => Parts::ALL,
-            Self::EventType | Self::RunId => Parts::default(),
+            Self::EventType
+            | Self::RunId
+            | Self::AvailableTools
+            | Self::LastAssistant
+            | Self::TaskScope => Parts::default(),
         }
     }
 }
@@ -129,8 +157,8 @@ impl Template {
         }
     }
 
-    /// A pack's `request`. Every problem is reported where it stands.
-    pub(super) fn read(node: &Node, d: &mut Diagnostics) -> Option<Self> {
+    /// A pack's setting `key`. Every problem is reported where it stands.
+    pub(super) fn read(node: &Node, key: &str, d: &mut Diagnostics) -> Option<Self> {
         let mut reader = Reader {
             used: Vec::new(),
             sends_text: false,
@@ -148,7 +176,7 @@ impl Template {
             return None;
         }
         if used.is_empty() {
-            d.error(node.place, "`request` sends nothing of the event")
+            d.error(node.place, format!("`{key}` has nothing of the event"))
                 .help("put a placeholder in it, such as \"{text}\"");
             return None;
         }
@@ -168,6 +196,36 @@ impl Template {
     /// What to send about an event; `None` if it has nothing of what the template is about.
     pub fn fill(&self, input: &RuleInput<'_>) -> Option<Value> {
         self.is_about(input.event).then(|| self.body.fill(input))
+    }
+
+    /// The same as one text. A line of the event's that looks like the beginning of a section, such as `[USER]`, is moved
+    /// in by a space: only the template's own are sections.
+    pub fn fill_text(&self, input: &RuleInput<'_>) -> Option<String> {
+        let body = self.is_about(input.event).then_some(&self.body)?;
+        let value = |placeholder: &Placeholder| match placeholder.value(input) {
+            Value::Null => String::new(),
+            Value::String(text) => without_sections(&text),
+            value => without_sections(&value.to_string()),
+        };
+        Some(match body {
+            Body::Whole(placeholder) => value(placeholder),
+            Body::Joined(pieces) => pieces
+                .iter()
+                .map(|piece| match piece {
+                    Piece::Text(fixed) => fixed.clone(),
+                    Piece::Value(placeholder) => value(placeholder),
+                })
+                .collect(),
+            other => match other.fill(input) {
+                Value::String(text) => text,
+                value => value.to_string(),
+            },
+        })
+    }
+
+    /// Whether it has something of what is judged, and not only of what should be known besides.
+    pub(super) fn has_content(&self) -> bool {
+        self.used.iter().any(|one| one.is_content())
     }
 
     /// Whether a structured result goes out.
@@ -286,6 +344,23 @@ impl Reader<'_> {
     }
 }
 
+/// With a space before every bracket at the start of a line that begins a word in capitals.
+fn without_sections(text: &str) -> String {
+    let begins = |line: &str| {
+        let name = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        name.is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_part))
+    };
+    let lines = text.split_inclusive('\n');
+    lines.fold(String::with_capacity(text.len()), |mut moved, line| {
+        if begins(line) {
+            moved.push(' ');
+        }
+        moved.push_str(line);
+        moved
+    })
+}
+
 #[derive(Debug, PartialEq)]
 struct Problem {
     message: String,
@@ -362,7 +437,7 @@ mod tests {
     fn read(text: &str) -> Result<Template, Diagnostics> {
         let mut d = Diagnostics::default();
         let node = yaml::parse(text, &mut d).unwrap();
-        Template::read(&node, &mut d).ok_or(d)
+        Template::read(&node, "request", &mut d).ok_or(d)
     }
 
     fn fill(template: &Template, event: &Event) -> Option<Value> {

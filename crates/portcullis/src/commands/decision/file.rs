@@ -1,13 +1,13 @@
 //! A memory in a file, without a server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use portcullis_core::memory::{
     AnnouncedIntent, Decision, Filters, ListRequest, Outcome, Query, Review,
 };
-use portcullis_models::BuiltIn;
+use portcullis_server::config::EmbedderSettings;
 use portcullis_server::jsonrpc::RpcError;
 use portcullis_store::memory::{
     Found, Listing, Memory, MemoryError, MemoryState, OpenError, Recorded, SqliteMemory,
@@ -64,7 +64,9 @@ impl InFile {
             load_patience: PATIENCE,
             ..SqliteOptions::new(path)
         };
-        let opened = SqliteMemory::open(options, Arc::new(BuiltIn::new()));
+        let embedder = EmbedderSettings::default().load();
+        let embedder = embedder.map_err(|why| Failure::Unavailable(anyhow!(why)))?;
+        let opened = SqliteMemory::open(options, embedder);
         let memory = opened.map_err(|error| {
             // It says all that its source has to say.
             let said = anyhow!("{error}");

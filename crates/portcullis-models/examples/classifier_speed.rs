@@ -1,0 +1,55 @@
+//! What our own classifier takes for a text, on one thread.
+//!
+//! ```sh
+//! cargo run --release -p portcullis-models --example classifier_speed
+//! ```
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use portcullis_core::classifier::{Channel, Sample, TextClassifier};
+use portcullis_models::PortcullisClassifier;
+
+/// 128 characters.
+const SENTENCE: &str = "Could you compare the two offers from the travel agency, tell me which one is cheaper, and \
+                        write a short answer to both of them? ";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let model = PortcullisClassifier::built_in()?;
+    println!("{}: loaded in {:?}", model.name(), start.elapsed());
+    for (characters, length) in [
+        ("64", 64),
+        ("512", 512),
+        ("2,048", 2048),
+        ("65,536", 65_536),
+    ] {
+        let text = SENTENCE.repeat(length / SENTENCE.len() + 1);
+        measure(characters, &model, &text[..length])?;
+    }
+    Ok(())
+}
+
+/// The fastest and the median of many runs.
+fn measure(characters: &str, model: &dyn TextClassifier, text: &str) -> Result<(), Box<dyn Error>> {
+    let sample = Sample {
+        text,
+        channel: Channel::User,
+    };
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while times.len() < 20 || start.elapsed() < Duration::from_secs(2) {
+        let start = Instant::now();
+        black_box(model.classify(black_box(&[sample]))?);
+        times.push(start.elapsed());
+    }
+    times.sort();
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    println!(
+        "{characters} characters: {:.0} µs (fastest {:.0})",
+        micros(times[times.len() / 2]),
+        micros(times[0])
+    );
+    Ok(())
+}
