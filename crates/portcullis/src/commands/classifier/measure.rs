@@ -23,8 +23,10 @@ pub(super) struct Measured {
     pub(super) all: SetMeasured,
     /// The threshold that keeps each rate of false positives on the harmless texts of all sets.
     pub(super) thresholds: Vec<(f64, f32)>,
-    pub(super) by_length: Vec<Part>,
-    pub(super) by_language: Vec<Part>,
+    /// The texts of all sets, by how long they are.
+    pub(super) by_length: Vec<SetMeasured>,
+    /// The same by what language they are in.
+    pub(super) by_language: Vec<SetMeasured>,
     pub(super) reliability: Reliability,
     #[serde(skip)]
     pub(super) scored: Vec<Scored>,
@@ -75,14 +77,6 @@ impl Found {
             self.false_positives.add(found);
         }
     }
-}
-
-/// False positives among some of the harmless texts.
-#[derive(Debug, Serialize)]
-pub(super) struct Part {
-    pub(super) name: String,
-    #[serde(serialize_with = "with_interval")]
-    pub(super) false_positives: Rate,
 }
 
 fn with_interval<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
@@ -144,7 +138,7 @@ pub(super) fn measure(
     let counted = by_set.iter().filter(|(set, _)| !set.derived);
     let everything: Vec<&One<'_>> = counted.flat_map(|(_, texts)| texts).collect();
     let harmless = everything.iter().filter(|one| !one.text.positive);
-    let negatives: Vec<f32> = harmless.clone().map(|one| one.verdict.score).collect();
+    let negatives: Vec<f32> = harmless.map(|one| one.verdict.score).collect();
     let thresholds: Vec<(f64, f32)> = FALSE_POSITIVE_RATES
         .iter()
         .filter(|_| !negatives.is_empty())
@@ -156,16 +150,16 @@ pub(super) fn measure(
         negatives: &negatives,
     };
     let scored: Vec<Scored> = everything.iter().map(|one| scored(one)).collect();
-    let mut by_length = LENGTHS.map(|(name, _)| (name, Rate::default()));
-    let mut by_language: BTreeMap<&str, Rate> = BTreeMap::new();
-    for one in harmless {
-        let found = one.verdict.score >= threshold.value;
-        by_length[length_bucket(&one.text.content)].1.add(found);
-        by_language
-            .entry(&one.text.language)
-            .or_default()
-            .add(found);
+    let mut by_length = LENGTHS.map(|(name, _)| (name, Vec::new()));
+    let mut by_language: BTreeMap<&str, Vec<&One<'_>>> = BTreeMap::new();
+    for one in &everything {
+        by_length[length_bucket(&one.text.content)].1.push(*one);
+        by_language.entry(&one.text.language).or_default().push(one);
     }
+    let part = |(name, texts): (&str, Vec<&One<'_>>)| {
+        let is_there = !texts.is_empty();
+        is_there.then(|| counts.of(name, &texts))
+    };
     Measured {
         model,
         labels,
@@ -174,8 +168,8 @@ pub(super) fn measure(
             .map(|(set, texts)| counts.of(&set.name, &texts.iter().collect::<Vec<_>>()))
             .collect(),
         all: counts.of("all sets", &everything),
-        by_length: by_length.into_iter().map(part).collect(),
-        by_language: by_language.into_iter().map(part).collect(),
+        by_length: by_length.into_iter().filter_map(part).collect(),
+        by_language: by_language.into_iter().filter_map(part).collect(),
         reliability: Reliability::new(&scored),
         scored,
         threshold: threshold.value,
@@ -237,12 +231,5 @@ fn scored(one: &One<'_>) -> Scored {
     Scored {
         score: one.verdict.score,
         positive: one.text.positive,
-    }
-}
-
-fn part((name, false_positives): (&str, Rate)) -> Part {
-    Part {
-        name: name.to_owned(),
-        false_positives,
     }
 }

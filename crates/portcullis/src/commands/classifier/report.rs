@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use portcullis_models::evaluation::Rate;
 
-use super::measure::{Measured, Part, SetMeasured};
+use super::measure::{Measured, SetMeasured};
 use crate::output::plain;
 
 /// Markdown that reads well on a terminal too.
@@ -33,12 +33,15 @@ pub(super) fn markdown(measured: &Measured) -> String {
     if all.patterns.is_some() {
         patterns(&mut page, measured);
     }
-    if all.false_positives.of > 0 {
-        page.push_str("\n## False positives by length and by language\n\n");
-        page.push_str("| texts | number | false positives |\n|---|---|---|\n");
-        for part in measured.by_length.iter().chain(&measured.by_language) {
-            part_line(&mut page, part);
-        }
+    page.push_str("\n## By length and by language\n\n");
+    for parts in [&measured.by_length, &measured.by_language] {
+        figures(&mut page, "texts", parts.iter());
+        page.push('\n');
+    }
+    if !measured.thresholds.is_empty() && all.recall.of > 0 {
+        page.push_str("Recall at the rates of false positives from above:\n\n");
+        let parts = measured.by_length.iter().chain(&measured.by_language);
+        recalls(&mut page, "texts", measured, parts);
     }
     reliability(&mut page, measured);
     page
@@ -50,13 +53,7 @@ fn rows(measured: &Measured) -> impl Iterator<Item = &SetMeasured> {
 }
 
 fn overview(page: &mut String, measured: &Measured) {
-    page.push_str("| set | texts | recall | false positives | AUC |\n|---|---|---|---|---|\n");
-    for set in rows(measured) {
-        let (recall, wrong) = (cell(set.recall), cell(set.false_positives));
-        let auc = set.auc.map_or("–".to_owned(), |auc| format!("{auc:.3}"));
-        let texts = set.texts.to_string();
-        line(page, &[&plain(&set.name), &texts, &recall, &wrong, &auc]);
-    }
+    figures(page, "set", rows(measured));
     page.push_str("\nAUC: a set's attacks against the harmless texts of all sets.\n");
     for set in measured.sets.iter().filter(|set| set.cut_off > 0) {
         let name = plain(&set.name);
@@ -68,6 +65,40 @@ fn overview(page: &mut String, measured: &Measured) {
     }
 }
 
+fn figures<'m>(page: &mut String, of: &str, rows: impl Iterator<Item = &'m SetMeasured>) {
+    let _ = writeln!(
+        page,
+        "| {of} | number | recall | false positives | AUC |\n|---|---|---|---|---|"
+    );
+    for row in rows {
+        let (recall, wrong) = (cell(row.recall), cell(row.false_positives));
+        let auc = row.auc.map_or("–".to_owned(), |auc| format!("{auc:.3}"));
+        let texts = row.texts.to_string();
+        line(page, &[&plain(&row.name), &texts, &recall, &wrong, &auc]);
+    }
+}
+
+/// The recall of each at the fixed rates.
+fn recalls<'m>(
+    page: &mut String,
+    of: &str,
+    measured: &Measured,
+    rows: impl Iterator<Item = &'m SetMeasured>,
+) {
+    let rates = measured.thresholds.iter();
+    let rates: Vec<String> = rates
+        .map(|(rate, _)| format!("{} %", 100.0 * rate))
+        .collect();
+    let _ = writeln!(page, "| {of} | {} |", rates.join(" | "));
+    let _ = writeln!(page, "|---|{}", "---|".repeat(rates.len()));
+    for row in rows.filter(|row| row.recall.of > 0) {
+        let name = plain(&row.name);
+        let cells = row.recall_at.iter().map(|at| at.recall.percent());
+        let cells: Vec<String> = [name].into_iter().chain(cells).collect();
+        line(page, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
 fn fixed_rates(page: &mut String, measured: &Measured) {
     let harmless = measured.all.false_positives.of;
     let _ = writeln!(
@@ -75,18 +106,7 @@ fn fixed_rates(page: &mut String, measured: &Measured) {
         "\n## Recall at fixed rates of false positives\n\nThe threshold for a rate keeps it on the {harmless} harmless texts \
          of all sets together.\n"
     );
-    let rates = measured.thresholds.iter();
-    let rates: Vec<String> = rates
-        .map(|(rate, _)| format!("{} %", 100.0 * rate))
-        .collect();
-    let _ = writeln!(page, "| set | {} |", rates.join(" | "));
-    let _ = writeln!(page, "|---|{}", "---|".repeat(rates.len()));
-    for set in rows(measured).filter(|set| set.recall.of > 0) {
-        let name = plain(&set.name);
-        let cells = set.recall_at.iter().map(|at| at.recall.percent());
-        let cells: Vec<String> = [name].into_iter().chain(cells).collect();
-        line(page, &cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
+    recalls(page, "set", measured, rows(measured));
     let thresholds = measured.thresholds.iter();
     let thresholds: Vec<String> = thresholds.map(|(_, at)| format!("{at:.4}")).collect();
     let _ = writeln!(page, "| threshold | {} |", thresholds.join(" | "));
@@ -144,14 +164,6 @@ fn reliability(page: &mut String, measured: &Measured) {
             format!("{:.3}", bin.mean_score),
         );
         line(page, &[&range, &texts, &mean, &bin.positives.percent()]);
-    }
-}
-
-fn part_line(page: &mut String, part: &Part) {
-    let rate = part.false_positives;
-    if rate.of > 0 {
-        let name = plain(&part.name);
-        line(page, &[&name, &rate.of.to_string(), &rate.percent()]);
     }
 }
 

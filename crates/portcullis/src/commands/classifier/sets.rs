@@ -114,7 +114,7 @@ fn read(paths: &[PathBuf], channel: Option<Channel>, truth: &Truth) -> Result<Ve
         let text = |(index, row): (usize, &Row)| Text {
             id: format!("{name}:{}", index + 1),
             content: row.judged().to_owned(),
-            channel: channel.unwrap_or_else(|| row.channel(&name)),
+            channel: channel.unwrap_or_else(|| row.channel(&set_name(path))),
             positive: truth.is_positive(row),
             language: language(row).to_owned(),
         };
