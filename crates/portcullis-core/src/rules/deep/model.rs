@@ -140,7 +140,8 @@ const HUGGING_FACE: &str = " Judges prompts by a jailbreak classifier that you b
 
 const TRAINED: &str = " Judges prompts by a classifier that you have trained with `portcullis classifier train`.
 
- A few dozen labelled examples are enough: see [the guide](classifiers.md).
+ A few dozen labelled examples are enough: see [the guide](classifiers.md). Give the `risk_router` a `min_wait_ms`: of a
+ RETRY that comes late only the effects are left.
 
  ## Configuration
 
@@ -156,6 +157,9 @@ const TRAINED: &str = " Judges prompts by a classifier that you have trained wit
  ## Example
 
  ```yaml
+ risk_router:
+   min_wait_ms: 100
+   suspicious_rules: []
  async_rules:
    - id: scope
      rule: custom-classifier
