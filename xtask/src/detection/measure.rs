@@ -124,10 +124,10 @@ pub(super) fn all(folder: &Path) -> Result<Results> {
         let scores = classifier.flags(&rows, name)?;
         for (row, by_classifier) in rows.iter().zip(&scores) {
             let text = row.judged();
-            let flagged = flags(&gate, text, channels);
+            let flagged = flags(&gate, text, channels)?;
             if row.is_benign() {
                 set.false_positives.add(flagged, *by_classifier);
-                set.without_rfc.add(flags(&ours, text, channels));
+                set.without_rfc.add(flags(&ours, text, channels)?);
             } else {
                 set.recall.add(flagged, *by_classifier);
             }
@@ -138,7 +138,7 @@ pub(super) fn all(folder: &Path) -> Result<Results> {
                 let goals = raw_goals(&gate, &classifier, &rows)?;
                 results.injection.push(goals);
             }
-            "fpr_panel" => panel(&gate, &secrets, &rows, &scores, &mut results),
+            "fpr_panel" => panel(&gate, &secrets, &rows, &scores, &mut results)?,
             _ => {}
         }
         println!("{name}: {} texts", rows.len());
@@ -146,7 +146,7 @@ pub(super) fn all(folder: &Path) -> Result<Results> {
     for row in read(folder, "secrets")? {
         results.secrets.add(
             secrets
-                .judge(&Event::tool_call_result("r", "t", &*row.text))
+                .judge(&Event::tool_call_result("r", "t", &*row.text))?
                 .is_some(),
             !row.is_benign(),
         );
@@ -170,7 +170,7 @@ impl Counts {
 fn raw_goals(gate: &Patterns, classifier: &Classifier, rows: &[Row]) -> Result<InjectionSet> {
     let mut recall = Found::default();
     for goal in goals(rows) {
-        let by_patterns = gate.flags(goal, Channel::Tool);
+        let by_patterns = gate.flags(goal, Channel::Tool)?;
         recall.add(by_patterns, classifier.flags_one(goal, Channel::Tool)?);
     }
     Ok(InjectionSet {
@@ -222,19 +222,20 @@ fn panel(
     rows: &[Row],
     by_classifier: &[bool],
     results: &mut Results,
-) {
+) -> Result<()> {
     let mut by_length = LENGTHS.map(|(name, _)| (name, Found::default()));
     for (row, by_classifier) in rows.iter().zip(by_classifier) {
-        let flagged = flags(gate, &row.text, BOTH);
+        let flagged = flags(gate, &row.text, BOTH)?;
         let bucket = &mut by_length[length_bucket(&row.text)].1;
         bucket.add(flagged, *by_classifier);
         let language = language(row).to_owned();
         let bucket = results.by_language.entry(language).or_default();
         bucket.add(flagged, *by_classifier);
-        let secret = secrets.judge(&Event::tool_call_result("r", "t", &*row.text));
+        let secret = secrets.judge(&Event::tool_call_result("r", "t", &*row.text))?;
         results.secrets_on_panel.add(secret.is_some());
     }
     results.by_length = by_length.into();
+    Ok(())
 }
 
 fn read(folder: &Path, name: &str) -> Result<Vec<Row>> {
@@ -246,8 +247,13 @@ fn patterns(rule: &str, kind: Kind, without: &[&str]) -> Result<Patterns> {
 }
 
 /// Whether the text is found by any of the ways it may come.
-fn flags(gate: &Patterns, text: &str, channels: &[Channel]) -> bool {
-    channels.iter().any(|channel| gate.flags(text, *channel))
+fn flags(gate: &Patterns, text: &str, channels: &[Channel]) -> Result<bool> {
+    for channel in channels {
+        if gate.flags(text, *channel)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The corpus's names for what our entities are.
@@ -266,7 +272,10 @@ fn personal_data(folder: &Path) -> Result<BTreeMap<&'static str, Counts>> {
     let mut by_type: BTreeMap<&'static str, Counts> = BTreeMap::new();
     for row in read(folder, "pii")? {
         let event = Event::tool_call_result("r", "t", &*row.text);
-        let redactions = gate.judge(&event).map(|d| d.redactions).unwrap_or_default();
+        let redactions = gate
+            .judge(&event)?
+            .map(|d| d.redactions)
+            .unwrap_or_default();
         for (theirs, ours) in PII_TYPES {
             let found: Vec<(u64, u64)> = redactions
                 .iter()

@@ -14,6 +14,12 @@ pub trait Embedder: Send + Sync {
         false
     }
 
+    /// Whether a text's vector is that of the whole text. A model reads only so much of one; what a service reads is not
+    /// known, and taken to be all.
+    fn reads_all(&self, _text: &str) -> bool {
+        true
+    }
+
     /// A vector of length one for each text, in their order. A text without any meaning to the model
     /// gets all zeros.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;

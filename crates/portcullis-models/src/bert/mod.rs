@@ -133,6 +133,11 @@ impl Embedder for Bert {
         self.config.sizes.hidden
     }
 
+    fn reads_all(&self, text: &str) -> bool {
+        let room = self.config.longest - 2;
+        text.len() <= WordPiece::LONGEST_TEXT && self.pieces.ids(text, room + 1).len() <= room
+    }
+
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut batch: Vec<Vec<u32>> = Vec::new();

@@ -110,6 +110,10 @@ impl Embedder for BuiltIn {
         true
     }
 
+    fn reads_all(&self, text: &str) -> bool {
+        text.len() <= WordPiece::LONGEST_TEXT
+    }
+
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         Ok(texts.iter().map(|text| self.vector(text)).collect())
     }

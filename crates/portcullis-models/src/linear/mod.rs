@@ -18,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::builtin::BuiltIn;
 use crate::load::{self, LoadError};
-use crate::wordpiece::WordPiece;
 use file::File;
 pub use sections::Sections;
 pub use train::{CrossValidation, Example, RecallAt, TrainError, TrainOptions, Trained, train};
@@ -149,8 +148,13 @@ impl TextClassifier for LinearClassifier {
         })?;
         let judged = vectors.iter().zip(samples).map(|(vector, sample)| Scores {
             windows: vec![self.judge(vector)],
-            // More than that no embedder of ours reads.
-            complete: sample.text.len() <= WordPiece::LONGEST_TEXT,
+            // What the other sections say is only what the first is judged by.
+            complete: self
+                .file
+                .sections
+                .judged(sample.text)
+                .first()
+                .is_none_or(|part| self.embedder.reads_all(part)),
         });
         Ok(judged.collect())
     }

@@ -48,6 +48,20 @@ fn copy(name: &str, target: &Path) {
     std::fs::copy(data().join("tiny-bert").join(name), target.join(name)).unwrap();
 }
 
+/// What is cut off is not judged, and whoever judges by the vector has to know.
+#[test]
+fn a_text_that_is_cut_off_is_known() {
+    let model = Bert::load(&data().join("tiny-bert")).unwrap();
+    let words = |count: usize| vec!["a"; count].join(" ");
+    let most = (1..2000)
+        .find(|&count| model.ids(&words(count)) == model.ids(&words(count + 1)))
+        .unwrap();
+    assert!(model.reads_all(""));
+    assert!(model.reads_all(&words(most)));
+    assert!(!model.reads_all(&words(most + 1)));
+    assert!(!model.reads_all(&" ".repeat(1 << 20)));
+}
+
 #[test]
 fn a_small_model_gives_the_numbers_of_transformers() {
     let model = Bert::load(&data().join("tiny-bert")).unwrap();

@@ -432,8 +432,29 @@ impl Embedder for Broken {
         256
     }
 
+    fn reads_all(&self, text: &str) -> bool {
+        text.len() <= 10
+    }
+
     fn embed(&self, _: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         Ok(self.0.clone())
+    }
+}
+
+#[test]
+fn what_the_embedder_cuts_off_is_not_judged() {
+    let good = trained(&examples(), &options())
+        .unwrap()
+        .classifier
+        .to_json();
+    let embedder = Arc::new(Broken(vec![vec![0.0; 256]]));
+    let read = LinearClassifier::from_bytes(Path::new("a"), good.as_bytes(), embedder).unwrap();
+    for (text, complete) in [("ten bytes!", true), ("eleven byte", false)] {
+        let sample = Sample {
+            text,
+            channel: Channel::User,
+        };
+        assert_eq!(read.classify(&[sample]).unwrap()[0].complete, complete);
     }
 }
 

@@ -66,8 +66,8 @@ pub(super) fn by_patterns(texts: &[&Text], bar: &ProgressBar) -> Result<Vec<bool
     let judge = |texts: &[&Text]| {
         let flags = texts
             .iter()
-            .map(|text| patterns.flags(&text.content, text.channel));
-        Ok(flags.collect())
+            .map(|text| Ok(patterns.flags(&text.content, text.channel)?));
+        flags.collect()
     };
     on_all_cores(texts, bar, judge).map_err(Failure::Unavailable)
 }
