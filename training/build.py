@@ -31,12 +31,12 @@ SEED = 1
 CHUNK = 250
 # How many combinations are made of each kind; of the held-out parts an eighth of that.
 COUNTS = {
-    "goal in attack frame": 5500, "harmless goal in attack frame": 1500, "goal in neutral frame": 5000,
+    "goal in attack frame": 5500, "harmless goal in attack frame": 1500, "goal in neutral frame": 6000,
     "harmless goal in neutral frame": 6000, "goal and suffix": 6000, "request and suffix": 2500, "frame and suffix": 1500,
-    "instruction in carrier": 11000, "filler in carrier": 9000, "instruction in tool output": 7000,
-    "filler in tool output": 3000, "instruction in document": 6000, "filler in document": 2000, "instruction alone": 2500,
+    "instruction in carrier": 11000, "filler in carrier": 10000, "instruction in tool output": 9000,
+    "filler in tool output": 6000, "instruction in document": 6000, "filler in document": 2000, "instruction alone": 2500,
     "instruction from the user": 1200, "request and injection": 4500, "document and injection": 3000, "two requests": 2500,
-    "request and paste": 3000, "documents in a row": 1800, "harmless goal": 4000, "attack frame and request": 1500,
+    "request and paste": 3000, "documents in a row": 1800, "harmless goal": 4000, "goal": 3500, "attack frame and request": 1500,
 }  # fmt: skip
 
 
@@ -79,15 +79,19 @@ def base_rows(given, checked: Checked) -> list[dict]:
         some = checked.keep(some)
         rows += sorted(some, key=lambda one: number(one["text"]))[:cap] if cap and len(some) > cap else some
     # The group of a near-duplicate cluster is named by its first text, so that it stays when other texts come.
-    first = {}
-    for one, cluster in zip(rows, clusters([one["text"] for one in rows], checked.workers)):
+    first, found = {}, clusters([one["text"] for one in rows], checked.workers)
+    for one, cluster in zip(rows, found):
         name = first.setdefault(cluster, hashlib.blake2b(one["text"].encode("utf-8", "replace"), digest_size=8).hexdigest())
         one["group"] = one["group"] or f"cluster:{name}"
         whole = one["group"].startswith("source:") or one["group"] == "spikee:test"
         # Of what was written for this, more is held out: its kinds are small, and each has a say in the threshold.
         share = 0.2 if one["source"] == "written, benign" else 0.12
         one["split"] = "dev" if whole or is_held(one["group"], share) else "train"
-    return rows
+    # What is nearly a text of a source that is held out whole is no training text.
+    beside = {cluster for one, cluster in zip(rows, found) if one["group"].startswith("source:")}
+    kept = [one for one, cluster in zip(rows, found) if one["split"] == "dev" or cluster not in beside]
+    print(f"{len(rows) - len(kept)} texts dropped that are nearly held out", flush=True)
+    return kept
 
 
 def drop_seen_contexts(rows: list[dict], folder: Path) -> list[dict]:
@@ -157,6 +161,9 @@ class Parts:
                 return self.make(name, combine.in_frame(pick(self.neutral_frames), self.goal(True), rng), "social_engineering", "user")
             case "harmless goal in neutral frame":
                 return self.make(name, combine.in_frame(pick(self.neutral_frames), self.goal(False), rng), "benign", "user")
+            case "goal":
+                # A wish that nobody should fulfil, asked for plainly. It teaches what it is that a frame hides.
+                return self.make(name, combine.goal_text(self.goal(True), rng), "social_engineering", "user", weight=0.6)
             case "harmless goal":
                 return self.make(name, combine.goal_text(self.goal(False), rng), "benign", "user")
             case "goal and suffix" | "request and suffix" | "frame and suffix":

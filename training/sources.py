@@ -186,7 +186,10 @@ def written():
                 yield row(one["text"], "benign", channel, kind, source)
                 continue
             label = "indirect_injection" if channel == "tool" else USER_INTENTS[one.get("intent") or "override"]
-            kind = "tool, attack" if channel == "tool" else "jailbreak, written" if one["label"] == "jailbreak" else "direct, written"
+            if channel == "tool" or kind == "persuasion":
+                kind += ", attack"
+            else:
+                kind = "jailbreak, written" if one["label"] == "jailbreak" else "direct, written"
             yield row(one["text"], label, channel, kind, source, weight=2.5)
 
 

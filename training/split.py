@@ -19,7 +19,7 @@ def is_held(key: str, share: float = SHARE) -> bool:
 
 
 def signature(text: str):
-    """MinHash: 32 numbers, equal in as many places as two texts are alike."""
+    """MinHash: 64 numbers, equal in as many places as two texts are alike."""
     runs = characters(normalise(text[:3000]), 5)
     if len(runs) == 0:
         return None
@@ -27,11 +27,13 @@ def signature(text: str):
         return ((runs[:, None] * FACTORS[None, :]) >> np.uint64(16)).min(axis=0)
 
 
-FACTORS = np.random.default_rng(7).integers(1, 2**63, 32, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+FACTORS = np.random.default_rng(7).integers(1, 2**63, 64, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+# From what share of their runs on two texts are near duplicates.
+ALIKE = 0.4
 
 
 def clusters(texts: list[str], workers) -> list[int]:
-    """The same number for near duplicates: eight bands of four."""
+    """The same number for near duplicates. Sixteen bands of four name the pairs to compare."""
     parent = list(range(len(texts)))
 
     def top(one: int) -> int:
@@ -40,13 +42,21 @@ def clusters(texts: list[str], workers) -> list[int]:
             one = parent[one]
         return one
 
-    buckets = {}
+    buckets, signatures = {}, {}
     for index, least in enumerate(workers.map(signature, texts, chunksize=200)):
         if least is None:
             continue
-        for band in range(8):
-            key = (band, least[4 * band : 4 * band + 4].tobytes())
-            first = buckets.setdefault(key, index)
-            if first != index:
-                parent[top(index)] = top(first)
+        signatures[index] = least
+        for band in range(16):
+            others = buckets.setdefault((band, least[4 * band : 4 * band + 4].tobytes()), [])
+            for other in others:
+                if top(other) == top(index):
+                    break
+                if (signatures[other] == least).mean() >= ALIKE:
+                    parent[top(index)] = top(other)
+                    break
+            else:
+                # A few of each sort are enough to find the next one by.
+                if len(others) < 8:
+                    others.append(index)
     return [top(index) for index in range(len(texts))]

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Trains teachers and students on a machine with a GPU and PyTorch. Needs the folder that pack.py writes.
 
-    train.py FOLDER --teach SEED           one teacher; leaves its logits of the pools beside the set
-    train.py FOLDER --student NAME JSON    one student with these options; writes OUT/NAME.npz and .json
+    train.py FOLDER --teach SEED           one teacher; leaves its weights beside the set
+    train.py FOLDER --students RUN.json    RUN's students, by all teachers; writes OUT/NAME.npz and .json for each
 """
 
 import argparse
 import json
 import math
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -18,15 +19,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from reference import LABELS
-from windows import Set, all_windows, batches, draw, figures
+from windows import WINDOW, Set, all_windows, batches, draw, figures
 from wordpiece import Asset
 
 POOLS = int(os.environ.get("POOLS", 4))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OPTIONS = {
-    "dim": 128, "bigrams": 16384, "kernel": 5, "dilations": [1, 2, 4, 8], "heads": 4, "hidden": 96, "epochs": 12, "batch": 512,
-    "rate": 2e-3, "piece_rate": 1e-3, "dropout": 0.2, "word_dropout": 0.1, "smoothing": 0.005, "teacher": 0.9,
-    "decay": 0.02, "pair_dropout": 0.4, "seed": 1, "benign": 2.0, "seconds": 1e9, "scale": 1.0,
+    "dim": 128, "bigrams": 16384, "kernel": 7, "dilations": [1, 2, 4, 8], "heads": 8, "hidden": 96,
+    "rate": 2e-3, "piece_rate": 1e-3, "dropout": 0.1, "word_dropout": 0.1, "smoothing": 0.005, "teacher": 0.9,
+    "decay": 0.02, "pair_dropout": 0.3, "seed": 1, "benign": 2.0, "scale": 1.0,
 }  # fmt: skip
 
 
@@ -149,6 +150,11 @@ def raw_of(logits):
     return logits[:, 1:].logsumexp(-1) - logits[:, 0]
 
 
+def kept_to(logits, teacher, t: float = 1.5):
+    """How far a window's logits are from the teacher's."""
+    return F.kl_div(F.log_softmax(logits / t, -1), F.softmax(teacher / t, -1), reduction="none").sum(-1) * t * t
+
+
 def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weight, teacher=None, share=0.0):
     """By segment: an attack has to show in one of its windows, a harmless text in none."""
     label, ids = there.label[chosen], there.segment[chosen]
@@ -163,9 +169,8 @@ def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weigh
     weight = torch.where(label == 0, benign_weight * weight, weight)
     each = F.cross_entropy(logits, label, reduction="none", label_smoothing=smoothing)
     if teacher is not None:
-        t = 1.5
-        soft = F.kl_div(F.log_softmax(logits / t, -1), F.softmax(teacher / t, -1), reduction="none").sum(-1) * t * t
         # What the teacher says of a window counts for each alike: it needs no attack to show.
+        soft = kept_to(logits, teacher)
         return ((1 - share) * (each * weight).sum() + share * (soft * there.weight[chosen] * even).sum()) / count
     return (each * weight).sum() / count
 
@@ -201,7 +206,7 @@ def pools(data: Set) -> list[dict]:
     return [draw(data, train, 100 + number) for number in range(POOLS)]
 
 
-def teach(folder: Path, seed: int, epochs: int, seconds: float) -> None:
+def teach(folder: Path, seed: int, epochs: int) -> None:
     torch.manual_seed(seed)
     data = Set(folder / "set.npz")
     model, unknown = Teacher(folder / "teacher.npz").to(DEVICE), Asset().unknown
@@ -213,13 +218,9 @@ def teach(folder: Path, seed: int, epochs: int, seconds: float) -> None:
     plan = [(there, *some) for epoch in range(epochs) for there in [drawn[(epoch + seed) % POOLS]] for some in batches(there.pool, 256, random)]
     began = time.time()
     for step, (there, some, count) in enumerate(plan):
-        # Whatever comes first: all steps, or the time that there is.
-        done = max(step / len(plan), (time.time() - began) / seconds)
-        if done >= 1:
-            break
         model.train()
         for group in optimiser.param_groups:
-            group["lr"] = group["top"] * rate_at(done)
+            group["lr"] = group["top"] * rate_at(step / len(plan))
         ids, inside, channel, chosen = there.windows(some)
         # Some words are hidden, so that it does not learn texts by heart.
         hidden = (torch.rand(ids.shape, device=DEVICE) < 0.06) & inside
@@ -235,68 +236,140 @@ def teach(folder: Path, seed: int, epochs: int, seconds: float) -> None:
     held = np.flatnonzero(data.held == 1)
     pool = all_windows(data, held)
     said = logits_of(model, OnDevice(data, pool, tokens), True)
-    np.save(folder / f"held-{seed}.npy", said.astype("f2"))
     result = figures(text_raw(said, pool, held), data, held)
     print(f"teacher {seed}, {time.time() - began:.0f} s:", json.dumps(result), flush=True)
     (folder / f"teacher-{seed}.json").write_text(json.dumps(result))
-    for number, there in enumerate(drawn):
-        np.save(folder / f"logits-{seed}-{number}.npy", logits_of(model, there, True).astype("f2"))
-    print(f"teacher {seed}: done after {time.time() - began:.0f} s", flush=True)
+    torch.save({name: value.half() if value.is_floating_point() else value for name, value in model.state_dict().items()}, folder / f"teacher-{seed}.pt")
 
 
-def study(folder: Path, out: Path, name: str, given: dict) -> None:
-    o = {**OPTIONS, **given}
-    torch.manual_seed(o["seed"])
+class Learner:
+    """A student, what moves its numbers, and their running mean, which is what ships."""
+
+    def __init__(self, name: str, given: dict, asset: Asset):
+        self.name, self.o = name, {**OPTIONS, **given}
+        torch.manual_seed(self.o["seed"])
+        self.model = Student(self.o, asset).to(DEVICE)
+        rest = [p for n, p in self.model.named_parameters() if n != "pieces"]
+        self.optimiser = torch.optim.AdamW([
+            {"params": [self.model.pieces], "top": self.o["piece_rate"], "weight_decay": 0.0},
+            {"params": rest, "top": self.o["rate"], "weight_decay": self.o["decay"]},
+        ], lr=1e-3, fused=DEVICE.type == "cuda")  # fmt: skip
+        self.average = [p.detach().clone() for p in self.model.parameters()]
+
+    def learn(self, ids, inside, channel, loss_of_logits, step: int, steps: int) -> float:
+        self.model.train()
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["top"] * rate_at(step / steps)
+        # Some windows are whole; of the others some words are unknown.
+        lost = (torch.rand(ids.shape, device=DEVICE) < self.o["word_dropout"]) & (torch.rand((len(ids), 1), device=DEVICE) < 0.7)
+        ids = torch.where(lost, self.model.unknown, ids)
+        loss = loss_of_logits(self.model(ids, slots_of(ids, self.model.count, self.o["bigrams"]), inside, channel), self.o)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - min(0.999, (step + 1) / (step + 10)))
+        return loss
+
+    def state(self) -> tuple:
+        return self.model.state_dict(), self.optimiser.state_dict(), self.average
+
+    def go_on(self, state: tuple) -> None:
+        model, optimiser, self.average = state
+        self.model.load_state_dict(model)
+        self.optimiser.load_state_dict(optimiser)
+
+    def finish(self) -> None:
+        with torch.no_grad():
+            for p, mean in zip(self.model.parameters(), self.average):
+                p.copy_(mean)
+
+
+def spliced(ids, inside):
+    """Windows that nobody has written: the beginning of one and a later part of another. Only a teacher knows what they are."""
+    n, most = ids.shape
+    other = torch.randperm(n, device=DEVICE)
+    length = inside.sum(1)
+    first = (torch.rand(n, device=DEVICE) * (length + 1)).long()
+    second = (torch.rand(n, device=DEVICE) * (length[other] + 1)).long()
+    size = (first + length[other] - second).clamp(2, WINDOW)
+    places = torch.arange(int(size.max()), device=DEVICE).expand(n, -1)
+    mine = places < first[:, None]
+    found = torch.where(
+        mine,
+        ids.gather(1, places.clamp(max=most - 1)),
+        ids[other].gather(1, (places - first[:, None] + second[:, None]).clamp(0, most - 1)),
+    )
+    return found, places < size[:, None]
+
+
+def study(folder: Path, out: Path, run: dict) -> None:
+    """All students learn from the same windows, and the teachers are asked once for all of them."""
     torch.backends.cuda.matmul.allow_tf32 = True
     data, asset = Set(folder / "set.npz"), Asset()
-    model = Student(o, asset).to(DEVICE)
     tokens = torch.from_numpy(data.tokens.astype(np.int32)).to(DEVICE)
-    drawn, random = [OnDevice(data, pool, tokens) for pool in pools(data)], np.random.default_rng(o["seed"])
-    said = []
-    if o["teacher"] > 0:
-        files = lambda n: sorted(folder.glob(f"logits-*-{n}.npy"))  # noqa: E731
-        said = [torch.tensor(np.mean([np.load(f).astype("f4") for f in files(n)], 0)).to(DEVICE) for n in range(POOLS)]
-    tables = [model.pieces]
-    rest = [p for n, p in model.named_parameters() if n != "pieces"]
-    groups = [{"params": tables, "top": o["piece_rate"], "weight_decay": 0.0}, {"params": rest, "top": o["rate"], "weight_decay": o["decay"]}]
-    optimiser = torch.optim.AdamW(groups, lr=1e-3)
-    average = {n: p.detach().clone() for n, p in model.named_parameters()}
-    plan = [(epoch % POOLS, *some) for epoch in range(o["epochs"]) for some in batches(drawn[epoch % POOLS].pool, o["batch"], random)]
-    began = time.time()
-    for step, (number, some, count) in enumerate(plan):
-        done = max(step / len(plan), (time.time() - began) / o["seconds"])
-        if done >= 1:
-            break
-        model.train()
-        for group in optimiser.param_groups:
-            group["lr"] = group["top"] * rate_at(done)
-        ids, inside, channel, chosen = drawn[number].windows(some)
-        # Some windows are whole; of the others some words are unknown.
-        lost = (torch.rand(ids.shape, device=DEVICE) < o["word_dropout"]) & (torch.rand((len(ids), 1), device=DEVICE) < 0.7)
-        ids = torch.where(lost, asset.unknown, ids)
-        logits = model(ids, slots_of(ids, model.count, o["bigrams"]), inside, channel)
-        taught = said[number][chosen] if said else None
-        loss = loss_of(logits, drawn[number], chosen, count, o["smoothing"], o["benign"], taught, o["teacher"])
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        keep = min(0.998, (step + 1) / (step + 10))
-        with torch.no_grad():
-            for n, p in model.named_parameters():
-                average[n].lerp_(p, 1 - keep)
+    drawn, random = [OnDevice(data, pool, tokens) for pool in pools(data)], np.random.default_rng()
+    teachers = []
+    for path in sorted(folder.glob("teacher-*.pt")):
+        teacher = Teacher(folder / "teacher.npz")
+        teacher.load_state_dict(torch.load(path))
+        teachers.append(teacher.to(DEVICE).bfloat16().eval())
+    learners = [Learner(name, given, asset) for name, given in run["students"].items()]
+
+    @torch.no_grad()
+    def opinion(ids, inside, channel):
+        return torch.stack([teacher(ids, inside, channel).float() for teacher in teachers]).mean(0)
+
+    def batch_of(number: int):
+        there = drawn[number % POOLS]
+        for some, count in batches(there.pool, run.get("batch", 512), random):
+            yield there, *there.windows(some), count
+
+    def each_step():
+        for epoch in range(10**6):
+            yield from batch_of(epoch)
+
+    def take(step: int, steps: int, there, ids, inside, channel, chosen, count) -> list:
+        mixed = bool(random.random() < run["spliced"])
+        if mixed:
+            ids, inside = spliced(ids, inside)
+        said = opinion(ids, inside, channel)
+
+        def loss(logits, o):
+            if mixed:
+                return kept_to(logits, said).mean()
+            return loss_of(logits, there, chosen, count, o["smoothing"], o["benign"], said, o["teacher"])
+
+        return [learner.learn(ids, inside, channel, loss, step, steps) for learner in learners]
+
+    began, steps, first, windows = time.time(), run["steps"], 0, each_step()
+    halfway = folder / "halfway.pt"
+    if halfway.exists():
+        first, states = torch.load(halfway, weights_only=False)
+        for learner, state in zip(learners, states):
+            learner.go_on(state)
+    for step in range(first, steps):
+        if time.time() - began > run.get("seconds", math.inf):
+            torch.save((step, [learner.state() for learner in learners]), halfway)
+            sys.exit(f"{step} of {steps} steps: the same command goes on from here")
+        losses = take(step, steps, *next(windows))
         if step % 500 == 0:
-            print(f"{name}: {step}/{len(plan)} loss {loss.item():.4f} {time.time() - began:.0f} s", flush=True)
-    model.load_state_dict(average, strict=False)
+            said = ", ".join(f"{learner.name} {loss.item():.4f}" for learner, loss in zip(learners, losses))
+            print(f"{step}/{steps}: {said}, {time.time() - began:.0f} s", flush=True)
+    halfway.unlink(missing_ok=True)
     held = np.flatnonzero(data.held == 1)
     pool = all_windows(data, held)
-    raw = text_raw(logits_of(model, OnDevice(data, pool, tokens), False), pool, held)
-    result = {"options": o, "took": round(time.time() - began), "steps": step, **figures(raw, data, held)}
-    print(f"{name}: mean recall {result['mean recall']}, {result['steps']} of {len(plan)} steps, {result['took']} s", flush=True)
-    (out / f"{name}.json").write_text(json.dumps(result))
-    tensors = {n: t.detach().float().cpu().numpy() for n, t in model.tensors().items()}
-    tensors = {n: t.astype("f2") if n in ("pieces", "bigrams") else t for n, t in tensors.items()}
-    np.savez(out / f"{name}.npz", labels=np.array(LABELS), **tensors)
+    there = OnDevice(data, pool, tokens)
+    for learner in learners:
+        learner.finish()
+        raw = text_raw(logits_of(learner.model, there, False), pool, held)
+        result = {"options": learner.o, "took": round(time.time() - began), "steps": steps, **figures(raw, data, held)}
+        print(f"{learner.name}: mean recall {result['mean recall']}, {steps} steps, {result['took']} s", flush=True)
+        (out / f"{learner.name}.json").write_text(json.dumps(result))
+        tensors = {n: t.detach().float().cpu().numpy() for n, t in learner.model.tensors().items()}
+        tensors = {n: t.astype("f2") if n in ("pieces", "bigrams") else t for n, t in tensors.items()}
+        np.savez(out / f"{learner.name}.npz", labels=np.array(LABELS), **tensors)
 
 
 def main() -> None:
@@ -304,14 +377,13 @@ def main() -> None:
     options.add_argument("folder", type=Path)
     options.add_argument("--teach", type=int)
     options.add_argument("--epochs", type=int, default=4)
-    options.add_argument("--seconds", type=float, default=1e9, help="at most so long for the teacher's steps")
-    options.add_argument("--student", nargs=2)
+    options.add_argument("--students", type=Path)
     options.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     given = options.parse_args()
     if given.teach is not None:
-        teach(given.folder, given.teach, given.epochs, given.seconds)
-    if given.student:
-        study(given.folder, given.out, given.student[0], json.loads(given.student[1]))
+        teach(given.folder, given.teach, given.epochs)
+    if given.students:
+        study(given.folder, given.out, json.loads(given.students.read_text()))
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ SKIPPED = ()
 FAMILIES = {
     "two requests": "request", "question": "request", "harmless goal": "request", "S-Labs": "request", "about-attacks": "trigger",
     "instruction": "trigger", "agent-task": "agent task", "instruction from the user": "agent task",
-    "harmless goal in neutral frame": "roleplay", "security request": "sensitive", "filler in carrier": "tool",
+    "harmless goal in neutral frame": "roleplay", "scene": "roleplay", "security request": "sensitive", "coding": "code", "filler in carrier": "tool",
     "filler in tool output": "tool", "filler in document": "tool", "request and paste": "request",
 }  # fmt: skip
 

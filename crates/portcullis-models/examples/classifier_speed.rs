@@ -1,11 +1,12 @@
 //! What our own classifier takes for a text, on one thread.
 //!
 //! ```sh
-//! cargo run --release -p portcullis-models --example classifier_speed
+//! cargo run --release -p portcullis-models --example classifier_speed [FILE.safetensors]
 //! ```
 
 use std::error::Error;
 use std::hint::black_box;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use portcullis_core::classifier::{Channel, Sample, TextClassifier};
@@ -17,7 +18,10 @@ const SENTENCE: &str = "Could you compare the two offers from the travel agency,
 
 fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    let model = PortcullisClassifier::built_in()?;
+    let model = match std::env::args().nth(1) {
+        Some(file) => PortcullisClassifier::load(Path::new(&file))?,
+        None => PortcullisClassifier::built_in()?,
+    };
     println!("{}: loaded in {:?}", model.name(), start.elapsed());
     for (characters, length) in [
         ("64", 64),
