@@ -6,6 +6,7 @@
 mod europe;
 mod personal;
 mod secrets;
+mod tokens;
 mod wallets;
 mod world;
 
@@ -57,6 +58,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 fn all() -> impl Iterator<Item = NamedCheck> {
     secrets::CHECKS
         .iter()
+        .chain(tokens::CHECKS)
         .chain(personal::CHECKS)
         .chain(europe::CHECKS)
         .chain(world::CHECKS)

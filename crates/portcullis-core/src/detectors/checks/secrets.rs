@@ -8,7 +8,9 @@ use super::NamedCheck;
 
 pub(super) const CHECKS: &[NamedCheck] = &[
     ("not-placeholder", not_placeholder),
+    ("no-rows", no_rows),
     ("not-password-word", not_password_word),
+    ("not-path-or-number", not_path_or_number),
     ("opaque", opaque),
     ("mixed", mixed),
     ("not-uuid", not_uuid),
@@ -137,6 +139,21 @@ fn is_sequence(lower: &str) -> bool {
     in_rows * 5 >= lower.len() * 3
 }
 
+/// Nothing random has `aaaa`, `1234` or `dcba` in it, nor longer rows if it is long itself. What is made up for a test
+/// often has.
+fn no_rows(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let longest = (usize::BITS - bytes.len().leading_zeros()).max(4) as usize;
+    let row = |step: u8, from: &[u8]| {
+        let next = |a: &u8, b: &u8| a.wrapping_add(step) == *b;
+        from.chunk_by(next)
+            // Noughts are many in what is encoded, and marks in what is drawn.
+            .filter(|row| step != 0 || bytes.len() < 32 || !b"A/_=-".contains(&row[0]))
+            .any(|row| row.len() >= longest)
+    };
+    !(row(0, bytes) || row(1, bytes) || row(u8::MAX, bytes))
+}
+
 /// What documentation writes where a password goes.
 const PASSWORD_WORDS: &[&str] = &[
     "password",
@@ -183,6 +200,15 @@ fn not_password_word(value: &str) -> bool {
     let capitals = value.bytes().any(|b| b.is_ascii_uppercase())
         && !value.bytes().any(|b| b.is_ascii_lowercase());
     !PASSWORD_WORDS.contains(&word) && (digits || !capitals)
+}
+
+/// Not `bin/start`, `user/pass` or `0xffff`. Only what is long and random can have a slash in it.
+fn not_path_or_number(value: &str) -> bool {
+    let is_hex = |digits: &str| digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let number = value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"));
+    (value.len() > 20 || !value.contains('/')) && !number.is_some_and(is_hex)
 }
 
 /// Marks of URLs, templates, code and regular expressions.
@@ -327,7 +353,7 @@ fn private_jwk(value: &str) -> bool {
 }
 
 /// The bytes of a text in either base64 alphabet, padded or not.
-fn base64(value: &str) -> Option<Vec<u8>> {
+pub(super) fn base64(value: &str) -> Option<Vec<u8>> {
     let text = value.trim_end_matches('=');
     if text.len() % 4 == 1 {
         return None;
@@ -365,7 +391,7 @@ fn github_crc32(value: &str) -> bool {
 }
 
 /// The CRC of IEEE 802.3, a bit at a time: it is only asked of what already looks like a token.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
             crc >> 1 ^ (crc & 1).wrapping_neg() & 0xedb8_8320
@@ -423,6 +449,34 @@ mod tests {
                 "sk-0123456789abcdef",
                 "",
             ],
+        );
+    }
+
+    #[test]
+    fn rows_are_not_random() {
+        table(
+            no_rows,
+            &[
+                "q7R2zL9vX1",
+                "abc9xyz8",
+                "",
+                "AAAAAAAAAAAAAAAAAAAAAz9Yx2Wv3Ut4Rq5Po",
+            ],
+            &[
+                "sk-9xabcd7",
+                "zz1111q",
+                "x9876k",
+                "q7R2zL9vX1q7R2zL9123456z",
+            ],
+        );
+    }
+
+    #[test]
+    fn paths_and_numbers_are_no_passwords() {
+        table(
+            not_path_or_number,
+            &["q7R2zL9vX1", "0xyz", "q7R2zL9v/X1q7R2zL9vX1+"],
+            &["bin/start9", "admin/P4ss", "0xdeadbeef", "0X1f"],
         );
     }
 
