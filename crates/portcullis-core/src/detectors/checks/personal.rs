@@ -290,9 +290,12 @@ fn phone(value: &str) -> bool {
         && !counts_up(value)
 }
 
-/// A number as it is dialled inside a country.
+/// A number as it is dialled inside a country. Groups of three, two and four are an American's social security number.
 fn phone_national(value: &str) -> bool {
-    phone(value) && phone_digits(value).is_some_and(|d| (9..=12).contains(&d.len()))
+    let groups = numbers(value);
+    phone(value)
+        && phone_digits(value).is_some_and(|d| (9..=12).contains(&d.len()))
+        && !groups.iter().map(|group| group.len()).eq([3, 2, 4])
 }
 
 /// ITU E.164: a calling code that is in use, and eight to fifteen digits.
@@ -423,7 +426,7 @@ mod tests {
             ("phone", &["555-1234", "(020) 7946 0958 ext. 12"], &["123456", "05 06 07 08", "2024-01-02 11", "000 0000"]),
             ("phone-international", &["+1 555 123 4567", "+44 20 7946 0958", "0049 171 1234567", "+358401234567"],
                 &["+1 055 123 4567", "+999 12345678", "+49 123", "+1234567"]),
-            ("phone-national", &["020 7946 0958", "06 12 34 56 78"], &["01 02 2003 11", "01234567"]),
+            ("phone-national", &["020 7946 0958", "06 12 34 56 78"], &["01 02 2003 11", "01234567", "078-05-1120"]),
             ("birth-date", &["31.12.1985", "1985-12-31", "12/31/85", "12 March 1980", "1980年3月12日"],
                 &["31.31.1985", "1776-07-04", "4 July 1776", "40"]),
             ("few-letters", &["C01X00T47", "D1234567"], &["PASSPORT", "A1B2C", "2024-01-02"]),
