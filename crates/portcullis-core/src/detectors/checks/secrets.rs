@@ -231,9 +231,30 @@ fn opaque(value: &str) -> bool {
         || foreign * 2 > value.chars().count()
         || has_template_name(value)
         || is_call(value)
+        || is_file_name(&lower)
         || value
             .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
             .all(is_wordish))
+}
+
+/// How the names of files end that are referred to from configuration, code and records of what is stored.
+const EXTENSIONS: &[&str] = &[
+    "avif", "bin", "bmp", "bz2", "cer", "cfg", "conf", "crt", "css", "csv", "db", "der", "dll",
+    "doc", "docx", "env", "exe", "gif", "go", "gz", "heic", "htm", "html", "ico", "ini", "ipynb",
+    "jar", "java", "jks", "jpeg", "jpg", "js", "json", "jsonl", "jsx", "key", "kt", "lock", "log",
+    "map", "md", "mjs", "mov", "mp3", "mp4", "p12", "parquet", "pdf", "pem", "pfx", "php", "png",
+    "pptx", "proto", "pub", "py", "rb", "rs", "scss", "sh", "sql", "sqlite", "svg", "swift", "tar",
+    "tf", "tfstate", "tgz", "tif", "tiff", "toml", "ts", "tsx", "ttf", "txt", "vue", "war", "wasm",
+    "wav", "webm", "webp", "woff", "woff2", "xls", "xlsx", "xml", "xz", "yaml", "yml", "zip",
+    "zst",
+];
+
+/// `uploads/avatar@2x.png`: a name and an extension.
+fn is_file_name(lower: &str) -> bool {
+    lower.rsplit_once('.').is_some_and(|(name, extension)| {
+        name.ends_with(|c: char| c.is_ascii_alphanumeric() || "-_)".contains(c))
+            && EXTENSIONS.contains(&extension)
+    })
 }
 
 /// `{name}` anywhere.
@@ -508,6 +529,8 @@ mod tests {
                 "getPassword",
                 "config.password2",
                 "prod/db",
+                "uploads/42/avatar-large@2x.png",
+                "q7R2zL9vX1.json",
                 "/run/secrets/db",
                 "https://host/x9k2",
                 "2024-01-01",

@@ -12,17 +12,18 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("random-numbers", random_numbers),
 ];
 
-/// A line of base64 as random bytes give it: of every sort of character its share. A digest in hexadecimal, a path and a
-/// long name lack one or the other.
+/// A full line of a PEM block or of an OpenSSH key, as random bytes give it: of every sort of character its share. A digest
+/// in hexadecimal, a path and a long name lack one or the other.
 fn key_line(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let len = value.len();
-    let base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/=".contains(b);
+    let base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/".contains(b);
     let letters = |b: &u8| b.is_ascii_alphabetic() && !b.is_ascii_hexdigit();
     // The rarer of the two cases; without digits there must be more of it, or a camel-cased name would do.
     let rarer = count(u8::is_ascii_uppercase).min(count(u8::is_ascii_lowercase));
     let has_digits = count(u8::is_ascii_digit) * 24 >= len;
-    count(base64) == len
+    matches!(len, 64 | 70)
+        && count(base64) == len
         && count(letters) * 4 >= len
         && rarer * if has_digits { 10 } else { 7 } >= len * 2
 }
@@ -115,6 +116,7 @@ mod tests {
                 "some/Path/To/SomeClass/That/Is/Long/Enough/To/Be/A/Line/Of/Base64",
                 "ALLUPPERCASE0123456789ALLUPPERCASE0123456789ALLUPPERCASE01234567",
                 "with spaces B0kYXnXFRdDSgTBMlYjQFIDfXYQXGwpQ0Wlu6Nq4BAPq1C1BxFUi",
+                "b0kYXnXFRdDSgTBMlYjQFIDfXYQXGwpQ0Wlu6Nq4BAPq1C1BxFUi4sX1nKpTJ5eRb0kYXnXFRdDS",
             ],
         );
     }
