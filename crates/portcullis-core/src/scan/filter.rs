@@ -1,67 +1,86 @@
 //! Finds which of many literals occur in a text, in one pass.
 //!
-//! A bitmap says for a four-byte window of the text whether some literal has such a window. Windows
-//! are independent of each other, so the processor works on many at once, and the pass costs the
-//! same for ten literals as for thousands. Only windows at even offsets are looked at: every
-//! literal is known by two of its windows, one for each way it can lie. A window that is in the
-//! bitmap is looked up, and the literal compared, ignoring ASCII case, together with the bytes beside
-//! it. What takes the time there is waiting for memory, so that all it needs lies close together.
+//! A [bitmap](super::bitmap) says for a four-byte window of the text whether some literal has such a window. Only
+//! windows at even offsets are looked at: every literal is known by two of its windows, one for each way it can
+//! lie. Where a window is in the bitmap, the literal is compared, ignoring ASCII case, together with the bytes
+//! beside it. Everyday words are literals too, so that there is something to compare every dozen bytes; what
+//! stands near the window and beside the literal settles nearly all of it.
+
+#![expect(
+    clippy::inline_always,
+    reason = "what is not inlined is not compiled for the processor at hand"
+)]
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::PatternId;
+use super::bitmap::{Bitmap, Slot};
 use super::literals::{self, Literal, WINDOW};
 use super::neighbours::{self, Neighbours, Sides};
 use super::screen::ScreenId;
 
-/// 2^20 bits: 128 KiB. Of few literals only a sixteenth is used, which is well inside the first-level
-/// cache.
-const BITMAP_WORDS: usize = 1 << 14;
-
-/// With more windows all of it is used.
-const FEW_WINDOWS: usize = 4 << 10;
-
-/// The words of the bitmap that few literals use.
-const FEW_WORDS: usize = BITMAP_WORDS / 16;
-
-/// Bytes per step of the main loop.
-const STRIDE: usize = 32;
-
-/// The last window of a step reaches two bytes past it.
-const STEP: usize = STRIDE + WINDOW - 2;
-
-/// Windows per step.
-const WINDOWS: usize = STRIDE / 2;
-
 #[derive(Debug)]
 pub(super) struct LiteralFilter {
-    bitmap: Box<[u64]>,
-    /// Of a word's number, the bits that count.
-    words: usize,
-    /// Sorted by the word of the bitmap that they are in.
+    bitmap: Bitmap,
+    /// One for each bit that is set, then those that share a bit with another.
     windows: Vec<Window>,
-    /// Where the windows of each word start, and where the last ones end.
-    starts: Vec<u32>,
     /// One for each literal.
     gates: Vec<Gate>,
     literals: Vec<Known>,
 }
 
+/// A window of a literal, and what else of the literal is near it.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 struct Window {
-    folded: u32,
+    /// Eight bytes from [`BEFORE`] bytes before the window on, folded, as far as the literal has them.
+    near: u64,
+    /// The bits of them that count.
+    counts: u64,
     literal: u32,
     /// Where the window starts in the literal; -1 if it starts a byte before.
     offset: i32,
+    /// Another one with the same bit; 0 is none.
+    next: u32,
+    /// Whether these bytes are all of the literal.
+    whole: bool,
 }
 
-/// What is looked at wherever a literal may stand: no more than the processor loads at once.
+/// So many bytes before a window are near.
+const BEFORE: usize = 2;
+
+impl Window {
+    fn new(folded: &[u8], literal: u32, offset: i32) -> Self {
+        let (mut near, mut counts) = ([0; 8], [0; 8]);
+        for place in 0..near.len() {
+            let at = usize::try_from(offset + place as i32 - BEFORE as i32).ok();
+            if let Some(byte) = at.and_then(|at| folded.get(at)) {
+                (near[place], counts[place]) = (byte | 0x20, u8::MAX);
+            }
+        }
+        Self {
+            near: u64::from_le_bytes(near),
+            counts: u64::from_le_bytes(counts),
+            literal,
+            offset,
+            next: 0,
+            whole: counts.iter().filter(|byte| **byte != 0).count() == folded.len(),
+        }
+    }
+
+    /// Whether its literal may stand where these bytes are near.
+    #[inline(always)]
+    fn may_be_near(&self, bytes: [u8; 8]) -> bool {
+        const FOLD: u64 = 0x2020_2020_2020_2020;
+        ((u64::from_le_bytes(bytes) | FOLD) ^ self.near) & self.counts == 0
+    }
+}
+
+/// What is looked at wherever a literal seems to stand: no more than the processor loads at once.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Gate {
-    /// The first eight bytes, folded.
-    head: u64,
     /// What may stand beside it, whatever it announces.
     neighbours: Neighbours,
     len: usize,
@@ -69,21 +88,8 @@ struct Gate {
 
 #[derive(Debug)]
 struct Known {
-    /// The last eight bytes, folded.
-    tail: u64,
     literal: Literal,
     announces: Vec<Announced>,
-}
-
-/// The first eight bytes, folded; past the end there are zeros.
-#[inline]
-fn head(text: &[u8]) -> u64 {
-    let bytes = text.first_chunk().copied().unwrap_or_else(|| {
-        let mut bytes = [0; 8];
-        bytes[..text.len()].copy_from_slice(text);
-        bytes
-    });
-    u64::from_le_bytes(bytes) | 0x2020_2020_2020_2020
 }
 
 /// What a filter looks for.
@@ -122,143 +128,42 @@ pub(super) struct Announced {
 
 impl Gate {
     fn new(literal: &Literal, neighbours: Neighbours) -> Self {
-        let bytes = literal.text.as_bytes();
         Self {
-            head: head(bytes),
             neighbours,
-            len: bytes.len(),
+            len: literal.text.len(),
         }
     }
 
-    /// Whether the literal may stand here, by its first eight bytes and what stands beside it.
-    #[inline]
+    /// Whether the literal may stand here, by what stands beside it.
+    #[inline(always)]
     fn is_open_at(&self, text: &[u8], from: usize) -> bool {
         const SIDE: usize = neighbours::SIDE;
-        let to = from.wrapping_add(self.len.max(SIDE) + SIDE);
-        let near = text.get(from.wrapping_sub(SIDE)..to);
-        let Some((before, here)) = near.and_then(<[u8]>::split_first_chunk) else {
-            return self.is_open_near_end(text, from);
-        };
-        let after = here.get(self.len..).and_then(<[u8]>::first_chunk);
-        self.begins(here)
-            && after.is_none_or(|after| self.neighbours.allow(&Sides::of(*before, *after)))
+        let end = from.wrapping_add(self.len);
+        let before = text.get(from.wrapping_sub(SIDE)..from);
+        let after = text.get(end..end.wrapping_add(SIDE));
+        match (
+            before.and_then(<[u8]>::first_chunk),
+            after.and_then(<[u8]>::first_chunk),
+        ) {
+            (Some(before), Some(after)) => self.neighbours.allow_bytes(*before, *after),
+            _ => self.is_open_near_end(text, from..end),
+        }
     }
 
     #[cold]
-    fn is_open_near_end(&self, text: &[u8], from: usize) -> bool {
-        let at = from..from.wrapping_add(self.len);
-        text.get(at.clone()).is_some()
-            && text.get(from..).is_some_and(|here| self.begins(here))
-            && self.neighbours.allow(&Sides::at(text, &at))
+    fn is_open_near_end(&self, text: &[u8], at: Range<usize>) -> bool {
+        text.get(at.clone()).is_some() && self.neighbours.allow(&Sides::at(text, &at))
     }
 
-    /// Whether this begins with the first eight bytes.
-    #[inline]
-    fn begins(&self, here: &[u8]) -> bool {
-        let mask = u64::MAX >> (64 - 8 * self.len.min(8));
-        (head(here) ^ self.head) & mask == 0
-    }
-}
-
-impl Known {
-    /// Calls `found` with what the literal announces, if all of it stands here, and where it can be part
-    /// of a match.
-    #[inline(never)]
-    fn announce(&self, text: &[u8], from: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
-        let at = from..from + self.literal.text.len();
-        if self.is_all_at(text, from) {
-            let beside = Sides::at(text, &at);
-            let announces = self.announces.iter();
-            let allowed = announces.filter(|one| one.neighbours.allow(&beside));
-            allowed.for_each(|one| found(at.clone(), one));
-        }
-    }
-
-    fn is_all_at(&self, text: &[u8], from: usize) -> bool {
-        let literal = &self.literal;
-        let bytes = literal.text.as_bytes();
-        let end = from + bytes.len();
-        let Some(here) = text.get(from..end) else {
-            return false;
-        };
-        match bytes.len() {
-            _ if literal.exact => here == bytes,
-            // What folding makes equal does no harm.
-            ..=8 => true,
-            9..=16 => head(&here[here.len() - 8..]) == self.tail,
-            _ => here.eq_ignore_ascii_case(bytes),
-        }
-    }
-}
-
-impl LiteralFilter {
-    /// A filter for these literals, each with what it announces, wherever such a byte may stand beside
-    /// them.
-    pub(super) fn new<'a>(
-        literals: impl Iterator<Item = (Announced, &'a Literal)>,
-        beside: Beside,
-    ) -> Self {
-        let mut filter = Self {
-            bitmap: vec![0; BITMAP_WORDS].into_boxed_slice(),
-            words: BITMAP_WORDS - 1,
-            windows: Vec::new(),
-            starts: Vec::new(),
-            gates: Vec::new(),
-            literals: Vec::new(),
-        };
-        for (gate, known) in together(literals) {
-            filter.add(gate, known, beside);
-        }
-        if filter.windows.len() <= FEW_WINDOWS {
-            filter.words = FEW_WORDS - 1;
-        }
-        filter.index();
-        filter.windows.shrink_to_fit();
-        filter.gates.shrink_to_fit();
-        filter.literals.shrink_to_fit();
-        filter
-    }
-
-    fn index(&mut self) {
-        let words = self.words;
-        for window in &self.windows {
-            let (word, bit) = slot(window.folded, words);
-            self.bitmap[word] |= 1 << bit;
-        }
-        let word = |window: &Window| slot(window.folded, words).0;
-        self.windows.sort_by_key(word);
-        self.starts = (0..=BITMAP_WORDS)
-            .map(|start| self.windows.partition_point(|window| word(window) < start) as u32)
-            .collect();
-    }
-
-    fn add(&mut self, gate: Gate, known: Known, beside: Beside) {
-        let index = self.literals.len() as u32;
-        let folded = known.literal.text.to_ascii_lowercase();
-        let before = self.windows.len();
-        for offset in literals::windows(folded.as_bytes()) {
-            self.add_window(&gate, folded.as_bytes(), index, offset, beside);
-        }
-        if self.windows.len() > before {
-            self.gates.push(gate);
-            self.literals.push(known);
-        }
-    }
-
-    fn add_window(&mut self, gate: &Gate, folded: &[u8], index: u32, offset: i32, beside: Beside) {
+    /// Calls `add` with what the window at this offset of the literal can be in a text.
+    fn each_window(&self, folded: &[u8], offset: i32, beside: Beside, mut add: impl FnMut(u32)) {
         let mut bytes = [None; WINDOW];
         for (place, byte) in bytes.iter_mut().enumerate() {
             *byte = usize::try_from(offset + place as i32)
                 .ok()
                 .and_then(|at| folded.get(at).copied());
         }
-        let mut add = |bytes: [u8; WINDOW]| {
-            self.windows.push(Window {
-                folded: fold(u32::from_le_bytes(bytes)),
-                literal: index,
-                offset,
-            });
-        };
+        let mut add = |bytes: [u8; WINDOW]| add(u32::from_le_bytes(bytes));
         let ascii = folded.is_ascii();
         if bytes.iter().all(Option::is_some) {
             if ascii == (beside == Beside::Plain) {
@@ -274,8 +179,8 @@ impl LiteralFilter {
                 Beside::Other => !ascii || !is_plain(any),
             };
             let possible = match offset {
-                -1 => gate.neighbours.may_be_before(any),
-                _ => any == 0 || gate.neighbours.may_be_after(any),
+                -1 => self.neighbours.may_be_before(any),
+                _ => any == 0 || self.neighbours.may_be_after(any),
             };
             let folded = usize::from(any | 0x20);
             if wanted && possible && !seen[folded] {
@@ -284,66 +189,151 @@ impl LiteralFilter {
             }
         }
     }
+}
+
+impl Known {
+    /// Calls `found` with what the literal announces, if all of it stands here, which may be known, and
+    /// where it can be part of a match.
+    #[inline(never)]
+    fn announce(
+        &self,
+        text: &[u8],
+        from: usize,
+        whole: bool,
+        found: &mut impl FnMut(Range<usize>, &Announced),
+    ) {
+        let at = from..from + self.literal.text.len();
+        // What folding makes equal does no harm.
+        if whole && !self.literal.exact || self.is_all_at(text, from) {
+            let beside = Sides::at(text, &at);
+            let announces = self.announces.iter();
+            let allowed = announces.filter(|one| one.neighbours.allow(&beside));
+            allowed.for_each(|one| found(at.clone(), one));
+        }
+    }
+
+    fn is_all_at(&self, text: &[u8], from: usize) -> bool {
+        let bytes = self.literal.text.as_bytes();
+        text.get(from..from + bytes.len()).is_some_and(|here| {
+            if self.literal.exact {
+                here == bytes
+            } else {
+                here.eq_ignore_ascii_case(bytes)
+            }
+        })
+    }
+}
+
+impl LiteralFilter {
+    /// A filter for these literals, each with what it announces, wherever such a byte may stand beside
+    /// them.
+    pub(super) fn new<'a>(
+        literals: impl Iterator<Item = (Announced, &'a Literal)>,
+        beside: Beside,
+    ) -> Self {
+        let (mut gates, mut known) = (Vec::new(), Vec::new());
+        let mut windows = Vec::new();
+        for (gate, literal) in together(literals) {
+            let folded = literal.literal.text.to_ascii_lowercase();
+            let before = windows.len();
+            for offset in literals::windows(folded.as_bytes()) {
+                let window = Window::new(folded.as_bytes(), known.len() as u32, offset);
+                gate.each_window(folded.as_bytes(), offset, beside, |bytes| {
+                    windows.push((bytes, window));
+                });
+            }
+            if windows.len() > before {
+                gates.push(gate);
+                known.push(literal);
+            }
+        }
+        let mut bitmap = Bitmap::new(windows.len());
+        let windows = windows.into_iter();
+        let windows = windows.map(|(bytes, window)| (bitmap.slot(bytes), window));
+        let windows = by_number(windows.collect(), &mut bitmap);
+        gates.shrink_to_fit();
+        known.shrink_to_fit();
+        Self {
+            bitmap,
+            windows,
+            gates,
+            literals: known,
+        }
+    }
 
     /// Calls `found` with each literal in the text, where it is and what it announces there, in no order.
     pub(super) fn scan(&self, text: &[u8], mut found: impl FnMut(Range<usize>, &Announced)) {
-        if self.windows.is_empty() {
-            return;
-        }
-        let Some(bitmap) = self.bitmap.first_chunk::<BITMAP_WORDS>() else {
-            return;
-        };
-        let mut base = 0;
-        while let Some(step) = text.get(base..).and_then(<[u8]>::first_chunk::<STEP>) {
-            let hits = windows_in(bitmap, step, self.words);
-            self.check_all(text, base, hits, &mut found);
-            base += STRIDE;
-        }
-        // Past the end there are zeros, and no window begins there.
-        while base < text.len() {
-            let mut step = [0; STEP];
-            let rest = &text[base..text.len().min(base + STEP)];
-            step[..rest.len()].copy_from_slice(rest);
-            let hits = windows_in(bitmap, &step, self.words) & first(rest.len().div_ceil(2));
-            self.check_all(text, base, hits, &mut found);
-            base += STRIDE;
+        if !self.windows.is_empty() {
+            self.bitmap.each_place(
+                text,
+                #[inline(always)]
+                |place| self.look(text, place, &mut found),
+            );
         }
     }
 
-    #[inline]
-    fn check_all(
+    /// Looks at one place where a window is in the bitmap.
+    #[inline(always)]
+    fn look(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
+        let near = text.get(start.wrapping_sub(BEFORE)..);
+        let Some(near) = near.and_then(<[u8]>::first_chunk) else {
+            return self.look_near_end(text, start, found);
+        };
+        let [_, _, a, b, c, d, _, _] = *near;
+        for window in self.windows_of(u32::from_le_bytes([a, b, c, d])) {
+            let literal = window.literal as usize;
+            let from = start.wrapping_add_signed(-window.offset as isize);
+            if window.may_be_near(*near) && self.gates[literal].is_open_at(text, from) {
+                self.literals[literal].announce(text, from, window.whole, found);
+            }
+        }
+    }
+
+    #[cold]
+    fn look_near_end(
         &self,
         text: &[u8],
-        base: usize,
-        mut hits: u32,
+        start: usize,
         found: &mut impl FnMut(Range<usize>, &Announced),
     ) {
-        while hits != 0 {
-            let at = 2 * hits.trailing_zeros() as usize;
-            self.check(text, base + at, found);
-            hits &= hits - 1;
-        }
-    }
-
-    #[inline]
-    fn check(&self, text: &[u8], start: usize, found: &mut impl FnMut(Range<usize>, &Announced)) {
-        let folded = window_at(text, start);
-        let (word, _) = slot(folded, self.words);
-        let (Some(first), Some(end)) = (self.starts.get(word), self.starts.get(word + 1)) else {
-            return;
-        };
-        let windows = self.windows.get(*first as usize..*end as usize);
-        for window in windows.unwrap_or_default() {
-            if window.folded != folded {
-                continue;
-            }
+        for window in self.windows_of(window_at(text, start)) {
             let literal = window.literal as usize;
             let from = start.wrapping_add_signed(-window.offset as isize);
             if self.gates[literal].is_open_at(text, from) {
-                self.literals[literal].announce(text, from, found);
+                self.literals[literal].announce(text, from, false, found);
             }
         }
     }
+
+    /// The windows of literals that have the same bit as this one.
+    #[inline(always)]
+    fn windows_of(&self, window: u32) -> impl Iterator<Item = &Window> {
+        let first = self.windows.get(self.bitmap.number(window));
+        std::iter::successors(first, |window| match window.next {
+            0 => None,
+            next => self.windows.get(next as usize),
+        })
+    }
+}
+
+/// One window for each bit, by its number, and then those that share it with another. Sets the bits.
+fn by_number(mut windows: Vec<(Slot, Window)>, bitmap: &mut Bitmap) -> Vec<Window> {
+    let key = |(slot, window): &(Slot, Window)| (*slot, window.literal, window.offset);
+    windows.sort_by_key(key);
+    windows.dedup_by_key(|window| key(window));
+    let groups = || windows.chunk_by(|a, b| a.0 == b.0);
+    bitmap.set(groups().map(|group| group[0].0));
+    let bits = groups().count();
+    let (mut first, mut others) = (Vec::with_capacity(windows.len()), Vec::new());
+    for group in groups() {
+        let next = group[1..].iter().fold(0, |next, (_, window)| {
+            others.push(Window { next, ..*window });
+            (bits + others.len() - 1) as u32
+        });
+        first.push(Window { next, ..group[0].1 });
+    }
+    first.append(&mut others);
+    first
 }
 
 /// Each literal once, with all it announces.
@@ -356,9 +346,7 @@ fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec
             .apart_from_words(literal.starts_word, literal.ends_word);
         let place = *places.entry(literal).or_insert(all.len());
         let Some((gate, known)) = all.get_mut(place) else {
-            let bytes = literal.text.as_bytes();
             let known = Known {
-                tail: head(&bytes[bytes.len().saturating_sub(8)..]),
                 literal: literal.clone(),
                 announces: vec![announced],
             };
@@ -381,26 +369,6 @@ fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec
     all
 }
 
-/// Which windows of a step are in the bitmap, the first in the lowest bit.
-#[inline]
-fn windows_in(bitmap: &[u64; BITMAP_WORDS], step: &[u8; STEP], words: usize) -> u32 {
-    (0..WINDOWS).rev().fold(0, |hits, window| {
-        let at = 2 * window;
-        let window = u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
-        let (word, bit) = slot(fold(window), words);
-        hits << 1 | (bitmap[word] >> bit) as u32 & 1
-    })
-}
-
-/// The bits of the first so many windows of a step.
-const fn first(windows: usize) -> u32 {
-    if windows < WINDOWS {
-        (1 << windows) - 1
-    } else {
-        u32::MAX
-    }
-}
-
 /// The window that starts here; past the end there are zeros.
 #[inline]
 fn window_at(text: &[u8], start: usize) -> u32 {
@@ -410,25 +378,5 @@ fn window_at(text: &[u8], start: usize) -> u32 {
         bytes[..here.len()].copy_from_slice(here);
         bytes
     });
-    fold(u32::from_le_bytes(bytes))
-}
-
-/// Makes upper and lower case ASCII letters equal, and some other pairs too, which does no harm in
-/// a filter.
-#[inline]
-const fn fold(window: u32) -> u32 {
-    window | 0x2020_2020
-}
-
-/// The word of the bitmap that a window is in, and its bit there.
-#[inline]
-const fn slot(folded: u32, words: usize) -> (usize, u32) {
-    /// The upper bits of a hash are the good ones.
-    const WORD_SHIFT: u32 = u32::BITS - BITMAP_WORDS.trailing_zeros();
-    let hash = folded.wrapping_mul(0x9E37_79B1);
-    let word = (hash >> WORD_SHIFT) as usize & words;
-    (
-        word,
-        (hash >> (WORD_SHIFT - u64::BITS.trailing_zeros())) & (u64::BITS - 1),
-    )
+    u32::from_le_bytes(bytes)
 }

@@ -11,6 +11,7 @@
 //! Aho–Corasick over the literals (each byte waits for the one before it); Teddy (64 literals at most).
 
 mod automaton;
+mod bitmap;
 mod features;
 mod filter;
 mod frequency;

@@ -52,7 +52,7 @@ impl Seen {
         let apart = is_blank(nearest_one);
         let [first, second, ..] = (nearest >> (8 * u32::from(apart))).to_le_bytes();
         // After two blanks nobody looks further.
-        let unknown = BLANKS_ARE_ANY[usize::from(first)];
+        let unknown = u64::from(is_blank(first)).wrapping_neg();
         Self {
             apart,
             first: BITS[usize::from(first)] | unknown,
@@ -110,15 +110,6 @@ impl Side {
 }
 
 impl Sides {
-    /// These bytes.
-    #[inline]
-    pub(super) fn of(before: [u8; SIDE], after: [u8; SIDE]) -> Self {
-        Self {
-            before: Seen::of(u32::from_be_bytes(before)),
-            after: Seen::of(u32::from_le_bytes(after)),
-        }
-    }
-
     /// What stands beside a part of the text.
     pub(super) fn at(text: &[u8], at: &Range<usize>) -> Self {
         let before = match text[..at.start].last_chunk() {
@@ -160,6 +151,13 @@ impl Neighbours {
     #[inline]
     pub(super) fn allow(&self, sides: &Sides) -> bool {
         self.before.allows(&sides.before) & self.after.allows(&sides.after)
+    }
+
+    /// The same for the bytes on both sides.
+    #[inline]
+    pub(super) fn allow_bytes(&self, before: [u8; SIDE], after: [u8; SIDE]) -> bool {
+        self.after.allows(&Seen::of(u32::from_le_bytes(after)))
+            && self.before.allows(&Seen::of(u32::from_be_bytes(before)))
     }
 
     /// Whether a match can have this byte right before its literal.
@@ -226,17 +224,6 @@ static BITS: [u64; 256] = {
                 1 << (39 + signs % 25)
             }
         };
-        byte += 1;
-    }
-    bits
-};
-
-/// Every bit for blanks.
-static BLANKS_ARE_ANY: [u64; 256] = {
-    let mut bits = [0; 256];
-    let mut byte = 0;
-    while is_blank(byte) {
-        bits[byte as usize] = u64::MAX;
         byte += 1;
     }
     bits

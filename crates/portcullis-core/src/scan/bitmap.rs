@@ -1,0 +1,340 @@
+//! Which four-byte windows of a text are among many.
+//!
+//! Windows are independent of each other, so the processor works on many at once, and the pass costs the
+//! same for ten as for thousands. Only windows at even offsets are looked at.
+
+#![expect(
+    clippy::inline_always,
+    reason = "what is not inlined is not compiled for the processor at hand"
+)]
+
+use pulp::Scalar;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::V3;
+
+use super::literals::WINDOW;
+
+/// 2^19 bits: 64 KiB. Of few windows only a sixteenth is used, which is well inside the first-level
+/// cache.
+const BYTES: usize = 1 << 16;
+
+/// With more windows all of it is used.
+const FEW: usize = 4 << 10;
+
+/// The bytes that few windows use.
+const FEW_BYTES: usize = BYTES / 16;
+
+/// Bits are counted by words of so many bytes.
+const WORD: usize = size_of::<u64>();
+
+/// Bytes per step of the main loop.
+const STRIDE: usize = 32;
+
+/// The last window of a step reaches two bytes past it.
+const STEP: usize = STRIDE + WINDOW - 2;
+
+/// Windows per step.
+const WINDOWS: usize = STRIDE / 2;
+
+/// Steps after which the places are looked at that they gave.
+const STEPS: usize = 16;
+
+/// A set of windows, some more that share a bit with one of them, and how the bits are numbered.
+#[derive(Debug)]
+pub(super) struct Bitmap {
+    bits: Box<[u8; BYTES]>,
+    /// Of a byte's number, the bits that count.
+    used: u16,
+    /// How many bits are set in the words before each.
+    ranks: Box<[u32; BYTES / WORD]>,
+}
+
+/// A bit of the bitmap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot {
+    byte: u16,
+    bit: u16,
+}
+
+impl Slot {
+    /// Of a window. The upper bits of its hash are the good ones.
+    #[inline]
+    const fn of(window: u32, used: u16) -> Self {
+        let hash = fold(window).wrapping_mul(FACTOR);
+        Self {
+            byte: (hash >> 16) as u16 & used,
+            bit: (hash >> 13) as u16 & 7,
+        }
+    }
+}
+
+/// Makes upper and lower case ASCII letters equal, and some other pairs too, which does no harm in
+/// a filter.
+#[inline]
+const fn fold(window: u32) -> u32 {
+    window | FOLD
+}
+
+const FOLD: u32 = 0x2020_2020;
+
+const FACTOR: u32 = 0x9E37_79B1;
+
+impl Bitmap {
+    /// With room for so many windows.
+    pub(super) fn new(windows: usize) -> Self {
+        let used = if windows <= FEW { FEW_BYTES } else { BYTES };
+        Self {
+            bits: Box::new([0; BYTES]),
+            used: (used - 1) as u16,
+            ranks: Box::new([0; BYTES / WORD]),
+        }
+    }
+
+    /// The bit of a window.
+    pub(super) fn slot(&self, window: u32) -> Slot {
+        Slot::of(window, self.used)
+    }
+
+    /// Sets these bits, and numbers all that are set in the order of their slots.
+    pub(super) fn set(&mut self, slots: impl Iterator<Item = Slot>) {
+        for Slot { byte, bit } in slots {
+            self.bits[usize::from(byte)] |= 1 << bit;
+        }
+        let mut rank = 0;
+        let (words, _) = self.bits.as_chunks();
+        for (before, word) in self.ranks.iter_mut().zip(words) {
+            *before = rank;
+            rank += u64::from_le_bytes(*word).count_ones();
+        }
+    }
+
+    /// The number of a window's bit, which is set.
+    #[inline(always)]
+    pub(super) fn number(&self, window: u32) -> usize {
+        let Slot { byte, bit } = Slot::of(window, self.used);
+        let (words, _) = self.bits.as_chunks::<WORD>();
+        let (word, bit) = (usize::from(byte) / WORD, byte % WORD as u16 * 8 + bit);
+        let before = u64::from_le_bytes(words[word]) & ((1 << bit) - 1);
+        (self.ranks[word] + before.count_ones()) as usize
+    }
+
+    /// Calls `look` with each place in the text where a window is in the set, in order. Past the end of the
+    /// text there are zeros. What is inlined into `look` is compiled for the processor at hand.
+    #[inline]
+    pub(super) fn each_place(&self, text: &[u8], look: impl FnMut(usize)) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = V3::try_new() {
+            return simd.vectorize(
+                #[inline(always)]
+                || self.each_place_with(simd, text, look),
+            );
+        }
+        self.each_place_with(Scalar, text, look);
+    }
+
+    /// Places are gathered first and then looked at one after the other: so the processor is not surprised
+    /// by how many there are, and waits for the memory of several at once.
+    #[inline(always)]
+    fn each_place_with(&self, lanes: impl Lanes, text: &[u8], mut look: impl FnMut(usize)) {
+        for base in (0..text.len()).step_by(STEPS * STRIDE) {
+            let mut places = Places::default();
+            let end = text.len().min(base + STEPS * STRIDE);
+            for at in (base..end).step_by(STRIDE) {
+                let rest = &text[at..];
+                let hits = match rest.first_chunk() {
+                    Some(step) => lanes.hits(self, step),
+                    None => {
+                        let mut step = [0; STEP];
+                        step[..rest.len()].copy_from_slice(rest);
+                        lanes.hits(self, &step) & first(rest.len().div_ceil(2))
+                    }
+                };
+                places.add((at - base) / 2, hits);
+            }
+            for window in places.windows() {
+                look(base + 2 * usize::from(*window));
+            }
+        }
+    }
+}
+
+/// The bits of the first so many windows of a step.
+const fn first(windows: usize) -> u16 {
+    if windows < WINDOWS {
+        (1 << windows) - 1
+    } else {
+        u16::MAX
+    }
+}
+
+/// What a processor does with several windows at once.
+trait Lanes: Copy {
+    /// Which windows of a step are in the bitmap, the first in the lowest bit.
+    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16;
+}
+
+impl Lanes for Scalar {
+    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16 {
+        (0..WINDOWS).fold(0, |hits, number| {
+            let window = std::array::from_fn(|byte| step[2 * number + byte]);
+            let Slot { byte, bit } = bitmap.slot(u32::from_le_bytes(window));
+            hits | u16::from(bitmap.bits[usize::from(byte)] >> bit & 1) << number
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lanes for V3 {
+    /// Every second window lies right behind the one before. The others go into the upper halves of the same
+    /// lanes, so that all are in order.
+    #[inline(always)]
+    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16 {
+        let (sse2, avx, avx2) = (self.sse2, self.avx, self.avx2);
+        let all = |value: u32| avx._mm256_set1_epi32(value.cast_signed());
+        let both = |lower, upper, mask: u32| {
+            avx2._mm256_or_si256(
+                avx2._mm256_and_si256(lower, all(mask)),
+                avx2._mm256_and_si256(upper, all(mask << 16)),
+            )
+        };
+        let hash = |skip: usize| {
+            let windows = step[skip..].first_chunk::<STRIDE>().copied();
+            let windows = pulp::cast(windows.unwrap_or([0; STRIDE]));
+            avx2._mm256_mullo_epi32(avx2._mm256_or_si256(windows, all(FOLD)), all(FACTOR))
+        };
+        let (even, odd) = (hash(0), hash(2));
+        let used = u32::from(bitmap.used);
+        let numbers = both(avx2._mm256_srli_epi32::<16>(even), odd, used);
+        let numbers: [u16; WINDOWS] = pulp::cast(numbers);
+        // Not `map`, which the compiler leaves as a call.
+        let mut bytes = [0; WINDOWS];
+        for (byte, number) in bytes.iter_mut().zip(numbers) {
+            *byte = bitmap.bits[usize::from(number)];
+        }
+        let bits = both(
+            avx2._mm256_srli_epi32::<13>(even),
+            avx2._mm256_slli_epi32::<3>(odd),
+            7,
+        );
+        let bits = sse2._mm_packus_epi16(
+            avx2._mm256_extracti128_si256::<0>(bits),
+            avx2._mm256_extracti128_si256::<1>(bits),
+        );
+        let powers = sse2._mm_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+        let bits = self.ssse3._mm_shuffle_epi8(powers, bits);
+        let set = sse2._mm_cmpeq_epi8(sse2._mm_and_si128(pulp::cast(bytes), bits), bits);
+        sse2._mm_movemask_epi8(set) as u16
+    }
+}
+
+/// Windows that are in the bitmap.
+struct Places {
+    windows: [u8; STEPS * WINDOWS + AT_ONCE],
+    len: usize,
+}
+
+/// So many are written down at once, whatever there are.
+const AT_ONCE: usize = 8;
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            windows: [0; STEPS * WINDOWS + AT_ONCE],
+            len: 0,
+        }
+    }
+}
+
+/// Which bits a byte has, each in a byte.
+static BITS: [u64; 256] = {
+    let mut bits = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 != 0 {
+                bits[byte] |= bit << (8 * count);
+                count += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    bits
+};
+
+impl Places {
+    /// Adds those of a step that begins with this window.
+    #[inline(always)]
+    fn add(&mut self, step: usize, hits: u16) {
+        for (half, hits) in hits.to_le_bytes().into_iter().enumerate() {
+            let base = (step + AT_ONCE * half) as u64 * 0x0101_0101_0101_0101;
+            let next = self.windows.get_mut(self.len..);
+            if let Some(next) = next.and_then(<[u8]>::first_chunk_mut) {
+                *next = (BITS[usize::from(hits)] + base).to_le_bytes();
+            }
+            self.len += hits.count_ones() as usize;
+        }
+    }
+
+    fn windows(&self) -> &[u8] {
+        self.windows.get(..self.len).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn window(text: &[u8], at: usize) -> u32 {
+        let byte = |place: usize| text.get(at + place).copied().unwrap_or(0);
+        u32::from_le_bytes(std::array::from_fn(byte))
+    }
+
+    fn bitmap(windows: &[[u8; WINDOW]], room: usize) -> Bitmap {
+        let mut bitmap = Bitmap::new(room);
+        let slots: Vec<Slot> = windows
+            .iter()
+            .map(|window| bitmap.slot(u32::from_le_bytes(*window)))
+            .collect();
+        bitmap.set(slots.into_iter());
+        bitmap
+    }
+
+    proptest! {
+        /// Every way to look gives the places whose windows have a bit that is set, and no others; and bits
+        /// are numbered in the order of their slots.
+        #[test]
+        fn every_processor_finds_the_same_places(
+            windows in prop::collection::vec(any::<[u8; WINDOW]>(), 0..40),
+            few in any::<bool>(),
+            parts in prop::collection::vec(
+                prop_oneof![any::<Vec<u8>>(), "[a-e ]{0,9}".prop_map(String::into_bytes)], 0..30),
+            seed in any::<usize>(),
+        ) {
+            let bitmap = bitmap(&windows, if few { 0 } else { FEW + 1 });
+            let mut text = parts.concat();
+            for (index, window) in windows.iter().enumerate().skip(windows.len() / 2) {
+                let at = seed.wrapping_mul(index + 1) % (text.len() + 1);
+                text.splice(at..at, window.to_ascii_uppercase());
+            }
+            let mut slots: Vec<Slot> =
+                windows.iter().map(|window| bitmap.slot(u32::from_le_bytes(*window))).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            let is_set = |at: &usize| slots.contains(&bitmap.slot(window(&text, *at)));
+            let expected: Vec<usize> = (0..text.len()).step_by(2).filter(is_set).collect();
+            let (mut found, mut plainly) = (Vec::new(), Vec::new());
+            bitmap.each_place(&text, |at| found.push(at));
+            bitmap.each_place_with(Scalar, &text, |at| plainly.push(at));
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(&plainly, &expected);
+            for at in expected {
+                let window = window(&text, at);
+                prop_assert_eq!(slots[bitmap.number(window)], bitmap.slot(window));
+            }
+        }
+    }
+}
