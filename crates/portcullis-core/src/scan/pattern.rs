@@ -6,10 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input, meta};
-use regex_syntax::hir::{
-    Capture, Class, ClassUnicodeRange, Hir, HirKind, Look, LookSet, Repetition,
-};
+use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
 
+use super::boundaries::with_ascii_boundaries;
 use super::literals::{self, Factor, Literal};
 use super::runs::{Length, Runs};
 use super::screen::Screen;
@@ -118,7 +117,7 @@ struct Compiled {
     regex: meta::Regex,
     /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text. Few are ever needed.
     rough: OnceLock<Option<meta::Regex>>,
-    /// With a group `value`: room for where it is.
+    /// With a group `value` or `skip`: room for where it is.
     groups: Option<Captures>,
 }
 
@@ -126,14 +125,12 @@ impl Compiled {
     fn new(hir: &Hir) -> Result<Self, PatternError> {
         let regex = build(hir)?;
         let groups = regex.create_captures();
-        let has_value = groups
-            .group_info()
-            .all_names()
-            .any(|(_, _, name)| name == Some(VALUE));
+        let mut names = groups.group_info().all_names();
+        let asked = names.any(|(_, _, name)| matches!(name, Some(VALUE | SKIP)));
         Ok(Self {
             regex,
             rough: OnceLock::new(),
-            groups: has_value.then_some(groups),
+            groups: asked.then_some(groups),
         })
     }
 }
@@ -216,9 +213,15 @@ impl Pattern {
         compiled.rough.get_or_init(make).as_ref()
     }
 
-    /// What matches wherever it does, and perhaps elsewhere, without Unicode's word boundaries.
-    pub(super) fn rough_hir(&self) -> Hir {
-        let hir = self.hir();
+    /// What matches wherever it finds something, and perhaps elsewhere, without Unicode's word boundaries.
+    pub(super) fn finding_hir(&self) -> Hir {
+        let hir = match self.hir().into_kind() {
+            HirKind::Alternation(mut branches) => {
+                branches.retain(|branch| !is_skip(branch));
+                Hir::alternation(branches)
+            }
+            _ => self.hir(),
+        };
         with_ascii_boundaries(&hir).unwrap_or(hir)
     }
 
@@ -397,15 +400,18 @@ impl Pattern {
         {
             return None;
         }
-        let group = compiled.groups.as_ref().and_then(|groups| {
-            let mut groups = groups.clone();
+        let mut groups = compiled.groups.clone();
+        if let Some(groups) = &mut groups {
             let input = Input::new(text)
                 .range(whole.clone())
                 .anchored(Anchored::Yes);
-            compiled.regex.search_captures(&input, &mut groups);
-            groups.get_group_by_name(VALUE)
-        });
-        let value = group.map_or_else(|| whole.clone(), |group| group.range());
+            compiled.regex.search_captures(&input, groups);
+        }
+        let group = |name| groups.as_ref()?.get_group_by_name(name);
+        if group(SKIP).is_some() {
+            return None;
+        }
+        let value = group(VALUE).map_or_else(|| whole.clone(), |group| group.range());
         let holds = |check: &Check| check.holds(&text[value.clone()]);
         self.checks.iter().all(holds).then_some(value)
     }
@@ -424,6 +430,9 @@ fn build(hir: &Hir) -> Result<meta::Regex, PatternError> {
 
 /// The group that says which part of a match is wanted.
 const VALUE: &str = "value";
+
+/// The group whose branch is only there so that what it takes is not looked at.
+const SKIP: &str = "skip";
 
 fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
     if has_extended_flag(spec.regex) {
@@ -627,61 +636,9 @@ fn with_python_i(hir: Hir) -> Hir {
     }
 }
 
-/// A pattern with a Unicode word boundary is slow on text that is not ASCII, so there a text is first
-/// searched for what matches wherever the pattern does, and has none. Beside an ASCII letter an ASCII
-/// boundary stands wherever a Unicode one does; elsewhere anything may stand.
-fn with_ascii_boundaries(hir: &Hir) -> Option<Hir> {
-    hir.properties()
-        .look_set()
-        .contains_word_unicode()
-        .then(|| ascii_boundaries(hir))
-}
-
-fn ascii_boundaries(hir: &Hir) -> Hir {
-    let each = |parts: &[Hir]| parts.iter().map(ascii_boundaries).collect();
-    match hir.kind() {
-        HirKind::Look(look) if LookSet::singleton(*look).contains_word_unicode() => Hir::empty(),
-        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => hir.clone(),
-        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
-            sub: Box::new(ascii_boundaries(&repetition.sub)),
-            ..*repetition
-        }),
-        HirKind::Capture(capture) => ascii_boundaries(&capture.sub),
-        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
-        HirKind::Concat(parts) => {
-            let beside = |index: usize| {
-                let before = index.checked_sub(1).map(|before| &parts[before]);
-                before.is_some_and(|before| is_word_at(before, <[Hir]>::last))
-                    || parts
-                        .get(index + 1)
-                        .is_some_and(|after| is_word_at(after, <[Hir]>::first))
-            };
-            let parts = parts
-                .iter()
-                .enumerate()
-                .map(|(index, part)| match part.kind() {
-                    HirKind::Look(Look::WordUnicode) if beside(index) => Hir::look(Look::WordAscii),
-                    _ => ascii_boundaries(part),
-                });
-            Hir::concat(parts.collect())
-        }
-    }
-}
-
-/// Whether every match has an ASCII letter or digit at this end.
-fn is_word_at(hir: &Hir, end: fn(&[Hir]) -> Option<&Hir>) -> bool {
-    match hir.kind() {
-        HirKind::Literal(literal) => literal.0.iter().all(u8::is_ascii_alphanumeric),
-        HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| {
-            range.end().is_ascii()
-                && (range.start()..=range.end()).all(|c| c.is_ascii_alphanumeric())
-        }),
-        HirKind::Capture(capture) => is_word_at(&capture.sub, end),
-        HirKind::Repetition(repetition) => repetition.min > 0 && is_word_at(&repetition.sub, end),
-        HirKind::Concat(parts) => end(parts).is_some_and(|part| is_word_at(part, end)),
-        HirKind::Alternation(parts) => parts.iter().all(|part| is_word_at(part, end)),
-        HirKind::Class(Class::Bytes(_)) | HirKind::Empty | HirKind::Look(_) => false,
-    }
+/// Whether it is a branch in a group `skip`.
+fn is_skip(branch: &Hir) -> bool {
+    matches!(branch.kind(), HirKind::Capture(capture) if capture.name.as_deref() == Some(SKIP))
 }
 
 /// `regex` draws a picture under the pattern; its last line says what is wrong.

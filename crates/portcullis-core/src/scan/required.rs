@@ -38,7 +38,14 @@ pub(super) struct Required {
 impl Required {
     /// Groups those patterns that are announced by what they require.
     pub(super) fn groups(patterns: &[Arc<Pattern>]) -> Vec<Self> {
-        let near = |pattern: &Pattern| pattern.max_len().filter(|max| *max <= NEAR);
+        let near = |pattern: &Pattern| {
+            let max_len = pattern.max_len().filter(|max| *max <= NEAR);
+            // A long branch may be one that finds nothing.
+            max_len.or_else(|| {
+                let max_len = pattern.finding_hir().properties().maximum_len();
+                max_len.filter(|max| *max <= NEAR)
+            })
+        };
         let mut groups = Vec::new();
         for requirement in Requirement::ALL {
             let those = patterns.iter().zip(0..).filter_map(|(pattern, index)| {
@@ -113,7 +120,10 @@ impl Required {
 
     fn automaton(&self) -> Option<&DFA> {
         let make = || {
-            let rough = self.patterns.iter().map(|(_, pattern)| pattern.rough_hir());
+            let rough = self
+                .patterns
+                .iter()
+                .map(|(_, pattern)| pattern.finding_hir());
             automaton::lazy(&rough.collect::<Vec<_>>(), Reads::Forwards, MAX_CACHE_BYTES)
         };
         self.automaton.get_or_init(make).as_ref()

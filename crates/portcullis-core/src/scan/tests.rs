@@ -241,6 +241,36 @@ fn an_optional_repetition_stays_optional() {
 }
 
 #[test]
+fn what_is_skipped_finds_nothing_and_announces_nothing() {
+    let mut builder = ScannerBuilder::default();
+    let spec = PatternSpec {
+        requires: Some(Requirement::Long),
+        ..spec(
+            "(?P<skip>BEGIN[^#]{0,4000}?END)|(?P<value>[a-z0-9]{40})",
+            false,
+        )
+    };
+    let id = builder.add(&spec, &EventSet::standard()).unwrap();
+    let scanner = builder.build();
+    let (line, other) = ("a1b2c3d4e5".repeat(4), "a1b2c3d4e5".repeat(3) + "-rest");
+    for (text, announced, found) in [
+        (line.clone(), true, true),
+        (format!("BEGIN {line} END"), true, false),
+        (format!("BEGIN {line} END {line}"), true, true),
+        (format!("BEGIN {other} END"), false, false),
+    ] {
+        let candidates = scanner.scan(&text, &EventType::LlmBefore);
+        assert_eq!(candidates.contains(id), announced, "{text}");
+        let mut values = Vec::new();
+        scanner.find_all(id, &text, &candidates, 0..text.len(), |value| {
+            values.push(value)
+        });
+        let at_end = text.len() - line.len().min(text.len())..text.len();
+        assert_eq!(values, if found { vec![at_end] } else { vec![] }, "{text}");
+    }
+}
+
+#[test]
 fn keywords_announce_the_pattern_even_in_odd_case() {
     let keywords = ["risk".to_owned()];
     let mut builder = ScannerBuilder::default();
