@@ -154,7 +154,7 @@ pub struct Entry {
 /// How to find something: all of it must hold.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct EntryPattern {
-    /// The regular expression. Its group `value`, or else all of it, is what is found; a match with a group `skip` in
+    /// The regular expression. Its group `value`, or else all of it, is what is found; a match with a group `skip…` in
     /// it finds nothing.
     pub regex: String,
     /// Literals of which every match contains one; empty to have them worked out.

@@ -53,7 +53,7 @@ use screen::Screens;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PatternSpec<'a> {
     /// A regular expression; `\s` and `\w` are Python's. Its group `value`, or else the whole match,
-    /// is what is found; a match with a group `skip` in it finds nothing.
+    /// is what is found; a match with a group `skip…` in it finds nothing.
     pub regex: &'a str,
     /// Whether case is ignored, as Python's `re.IGNORECASE`.
     pub ignore_case: bool,

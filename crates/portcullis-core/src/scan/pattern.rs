@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
-use regex_automata::{Anchored, Input, meta};
+use regex_automata::{Anchored, Input, PatternID, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
 
 use super::boundaries::with_ascii_boundaries;
@@ -117,7 +117,7 @@ struct Compiled {
     regex: meta::Regex,
     /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text. Few are ever needed.
     rough: OnceLock<Option<meta::Regex>>,
-    /// With a group `value` or `skip`: room for where it is.
+    /// With a group `value` or `skip…`: room for where it is.
     groups: Option<Captures>,
 }
 
@@ -126,7 +126,7 @@ impl Compiled {
         let regex = build(hir)?;
         let groups = regex.create_captures();
         let mut names = groups.group_info().all_names();
-        let asked = names.any(|(_, _, name)| matches!(name, Some(VALUE | SKIP)));
+        let asked = names.any(|(_, _, name)| name.is_some_and(|name| name == VALUE || skips(name)));
         Ok(Self {
             regex,
             rough: OnceLock::new(),
@@ -407,11 +407,21 @@ impl Pattern {
                 .anchored(Anchored::Yes);
             compiled.regex.search_captures(&input, groups);
         }
-        let group = |name| groups.as_ref()?.get_group_by_name(name);
-        if group(SKIP).is_some() {
-            return None;
+        let found = groups.iter().flat_map(|groups| {
+            let names = groups.group_info().pattern_names(PatternID::ZERO);
+            names
+                .zip(groups.iter())
+                .filter_map(|(name, at)| name.zip(at))
+        });
+        let mut value = whole.clone();
+        for (name, at) in found {
+            if skips(name) {
+                return None;
+            }
+            if name == VALUE {
+                value = at.range();
+            }
         }
-        let value = group(VALUE).map_or_else(|| whole.clone(), |group| group.range());
         let holds = |check: &Check| check.holds(&text[value.clone()]);
         self.checks.iter().all(holds).then_some(value)
     }
@@ -431,7 +441,7 @@ fn build(hir: &Hir) -> Result<meta::Regex, PatternError> {
 /// The group that says which part of a match is wanted.
 const VALUE: &str = "value";
 
-/// The group whose branch is only there so that what it takes is not looked at.
+/// How groups begin whose branches are only there so that what they take is not looked at.
 const SKIP: &str = "skip";
 
 fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
@@ -636,9 +646,13 @@ fn with_python_i(hir: Hir) -> Hir {
     }
 }
 
-/// Whether it is a branch in a group `skip`.
+fn skips(group: &str) -> bool {
+    group.starts_with(SKIP)
+}
+
+/// Whether it is a branch that is skipped.
 fn is_skip(branch: &Hir) -> bool {
-    matches!(branch.kind(), HirKind::Capture(capture) if capture.name.as_deref() == Some(SKIP))
+    matches!(branch.kind(), HirKind::Capture(capture) if capture.name.as_deref().is_some_and(skips))
 }
 
 /// `regex` draws a picture under the pattern; its last line says what is wrong.

@@ -232,6 +232,7 @@ fn opaque(value: &str) -> bool {
         || has_template_name(value)
         || is_call(value)
         || is_file_name(&lower)
+        || value.strip_prefix('!').is_some_and(is_wordish)
         || value
             .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
             .all(is_wordish))
@@ -287,10 +288,16 @@ fn is_call(value: &str) -> bool {
 /// What numbers follow in the names of algorithms and protocols.
 const NUMBERED: &[&str] = &[
     "sha", "rs", "hs", "es", "ps", "aes", "rsa", "utf", "base", "md", "x", "v", "h", "p", "iso",
-    "ecdsa", "ed", "oauth", "argon", "pbkdf", "ipv", "web", "http",
+    "ecdsa", "ed", "oauth", "argon", "pbkdf", "ipv", "web", "http", "s",
 ];
 
-/// A word, a camel-cased name, a short number, or a word with a digit or two.
+/// What is counted: `1280px`, `30s`, `256mb`.
+const UNITS: &[&str] = &[
+    "px", "em", "rem", "pt", "ms", "s", "m", "h", "d", "w", "b", "k", "kb", "mb", "gb", "tb",
+    "kib", "mib", "gib", "hz", "khz", "mhz", "ghz", "bit", "fps", "x", "st", "nd", "rd", "th",
+];
+
+/// A word, a camel-cased name, a short number with or without its unit, or a word with a digit or two.
 fn is_wordish(part: &str) -> bool {
     if !part.is_ascii() || part.is_empty() {
         return true;
@@ -300,10 +307,15 @@ fn is_wordish(part: &str) -> bool {
     if word.is_empty() {
         return digits <= 4;
     }
+    let lower = word.to_ascii_lowercase();
     if !word.bytes().all(|b| b.is_ascii_alphabetic()) {
-        return false;
+        let unit = lower.trim_start_matches(|c: char| c.is_ascii_digit());
+        return digits == 0 && word.len() - unit.len() <= 4 && UNITS.contains(&unit);
     }
-    if digits > 2 && !NUMBERED.contains(&word.to_ascii_lowercase().as_str()) {
+    if NUMBERED.contains(&lower.as_str()) {
+        return true;
+    }
+    if digits > 2 {
         return false;
     }
     let upper = word.bytes().filter(u8::is_ascii_uppercase).count();
@@ -536,6 +548,9 @@ mod tests {
                 "2024-01-01",
                 "10.0.0.1",
                 "aes-256-gcm",
+                "pbkdf2_sha256",
+                "1280px",
+                "!vault",
                 "rsa-sha2-512",
                 "me@host.org",
                 "getpass()",
