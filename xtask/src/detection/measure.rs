@@ -216,6 +216,18 @@ impl Classifier {
     }
 }
 
+/// The longest texts of the panel, in two parts.
+const LONGEST: [&str; 2] = [
+    "– of these, published system prompts",
+    "– of these, all others",
+];
+
+/// Whether this row of the panel is the prompt of somebody's assistant. Many of those quote attacks, word for word, for
+/// the assistant to refuse: what looks for attacks finds them.
+fn is_published_prompt(row: &Row) -> bool {
+    row.meta("kind").is_none() && row.meta("file").is_some()
+}
+
 fn panel(
     gate: &Patterns,
     secrets: &Patterns,
@@ -224,17 +236,22 @@ fn panel(
     results: &mut Results,
 ) -> Result<()> {
     let mut by_length = LENGTHS.map(|(name, _)| (name, Found::default()));
+    let mut longest = LONGEST.map(|name| (name, Found::default()));
     for (row, by_classifier) in rows.iter().zip(by_classifier) {
         let flagged = flags(gate, &row.text, BOTH)?;
-        let bucket = &mut by_length[length_bucket(&row.text)].1;
-        bucket.add(flagged, *by_classifier);
+        let bucket = length_bucket(&row.text);
+        by_length[bucket].1.add(flagged, *by_classifier);
+        if bucket + 1 == LENGTHS.len() {
+            let part = usize::from(!is_published_prompt(row));
+            longest[part].1.add(flagged, *by_classifier);
+        }
         let language = language(row).to_owned();
         let bucket = results.by_language.entry(language).or_default();
         bucket.add(flagged, *by_classifier);
         let secret = secrets.judge(&Event::tool_call_result("r", "t", &*row.text))?;
         results.secrets_on_panel.add(secret.is_some());
     }
-    results.by_length = by_length.into();
+    results.by_length = by_length.into_iter().chain(longest).collect();
     Ok(())
 }
 
