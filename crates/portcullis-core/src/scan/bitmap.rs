@@ -81,6 +81,10 @@ const FACTOR: u32 = 0x9E37_79B1;
 
 impl Bitmap {
     /// With room for so many windows.
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "on the heap at once, and of a known length, which is not checked at every look"
+    )]
     pub(super) fn new(windows: usize) -> Self {
         let used = if windows <= FEW { FEW_BYTES } else { BYTES };
         Self {
@@ -223,7 +227,7 @@ impl Lanes for V3 {
         let powers = sse2._mm_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
         let bits = self.ssse3._mm_shuffle_epi8(powers, bits);
         let set = sse2._mm_cmpeq_epi8(sse2._mm_and_si128(pulp::cast(bytes), bits), bits);
-        sse2._mm_movemask_epi8(set) as u16
+        sse2._mm_movemask_epi8(set).cast_unsigned() as u16
     }
 }
 
