@@ -263,7 +263,7 @@ fn what_is_skipped_finds_nothing_and_announces_nothing() {
         assert_eq!(candidates.contains(id), announced, "{text}");
         let mut values = Vec::new();
         scanner.find_all(id, &text, &candidates, 0..text.len(), |value| {
-            values.push(value)
+            values.push(value);
         });
         let at_end = text.len() - line.len().min(text.len())..text.len();
         assert_eq!(values, if found { vec![at_end] } else { vec![] }, "{text}");

@@ -64,8 +64,11 @@ fn rules_for(secrets: &str, pii: &str) -> String {
     ))
 }
 
-/// Every example of every value that is redacted, and whether it is one as it stands, by family with the rules for that.
-fn examples() -> Vec<(Arc<Policy>, Vec<(bool, String)>)> {
+/// A text, and whether it is a value that is redacted, as it stands.
+type Example = (bool, String);
+
+/// Every example of every value that is redacted, by family with the rules for that.
+fn examples() -> Vec<(Arc<Policy>, Vec<Example>)> {
     let mut examples = Vec::new();
     for (kind, name, _) in FAMILIES {
         let rules = match kind {
@@ -87,7 +90,7 @@ fn examples() -> Vec<(Arc<Policy>, Vec<(bool, String)>)> {
     examples
 }
 
-fn texts() -> Vec<(bool, String)> {
+fn texts() -> Vec<Example> {
     let texts = examples().into_iter().flat_map(|(_, texts)| texts);
     texts.collect()
 }
@@ -121,7 +124,7 @@ fn a_disguised_value_is_redacted_where_it_stands() {
 /// Where to cut a long text, unless everywhere.
 fn is_telling(at: usize, len: usize) -> bool {
     const EDGE: usize = 48;
-    at <= EDGE || at + EDGE >= len || at % 13 == 0
+    at <= EDGE || at + EDGE >= len || at.is_multiple_of(13)
 }
 
 /// However a text is cut in two, and character by character, it gives what the whole gives; and while a match is
