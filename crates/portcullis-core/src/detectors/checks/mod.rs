@@ -124,6 +124,17 @@ impl Serialize for Check {
     }
 }
 
+/// Tests a check by what must hold and what must not.
+#[cfg(test)]
+fn table(check: fn(&str) -> bool, holds: &[&str], fails: &[&str]) {
+    for value in holds {
+        assert!(check(value), "must hold: {value}");
+    }
+    for value in fails {
+        assert!(!check(value), "must not hold: {value}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -445,16 +445,8 @@ fn base62(mut number: u32) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detectors::checks::table;
     use proptest::prelude::*;
-
-    fn table(check: fn(&str) -> bool, holds: &[&str], fails: &[&str]) {
-        for value in holds {
-            assert!(check(value), "must hold: {value}");
-        }
-        for value in fails {
-            assert!(!check(value), "must not hold: {value}");
-        }
-    }
 
     #[test]
     fn placeholders_are_no_secrets() {

@@ -96,15 +96,7 @@ fn random_numbers(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn table(check: fn(&str) -> bool, holds: &[&str], fails: &[&str]) {
-        for value in holds {
-            assert!(check(value), "must hold: {value}");
-        }
-        for value in fails {
-            assert!(!check(value), "must not hold: {value}");
-        }
-    }
+    use crate::detectors::checks::table;
 
     #[test]
     fn a_key_line_has_every_sort_of_character() {
