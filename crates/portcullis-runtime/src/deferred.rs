@@ -45,12 +45,17 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// `None` if there are none.
     pub(crate) fn new(
         policy: &Policy,
         inbox: Option<&dyn GuardInbox>,
         event: &Event,
         routing: &Routing,
-    ) -> Self {
+    ) -> Option<Self> {
+        let nobody = inbox.is_none() && policy.deep_rules().iter().all(|rule| !rule.enabled);
+        if nobody && routing.required_async_rules.is_empty() {
+            return None;
+        }
         let serving = inbox
             .map(|inbox| inbox.serving(&event.event_type))
             .unwrap_or_default();
@@ -68,7 +73,7 @@ impl Plan {
                 };
                 add(list, id);
             }
-            return plan;
+            return Some(plan);
         }
         for (id, ready) in &serving {
             if disabled(policy, id) {
@@ -91,11 +96,8 @@ impl Plan {
                 add(&mut plan.missing, &rule.id);
             }
         }
-        plan
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.missing.is_empty() && self.lost.is_empty()
+        let empty = plan.ready.is_empty() && plan.missing.is_empty() && plan.lost.is_empty();
+        (!empty).then_some(plan)
     }
 
     /// Sets those aside that are not to be asked until they have cooled down.

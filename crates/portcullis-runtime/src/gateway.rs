@@ -4,26 +4,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
-use portcullis_core::rules::{RuleInput, Subject};
+use arc_swap::{ArcSwap, Guard};
 use portcullis_core::{
-    Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultContextBuilder,
-    DefaultDecisionPolicy, Effect, ErrorCode, Evaluation, Event, History, Mode, OnTimeout, Parts,
-    Policy, RiskRouter, Routing, RuleCoverage, RuleId, RuleOutcome, Severity, StopSpec,
+    Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultDecisionPolicy,
+    Effect, Evaluation, Event, History, Mode, OnTimeout, Policy, RiskRouter, RuleCoverage, RuleId,
+    RuleOutcome,
 };
 
-use tracing::field::Empty;
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use crate::breaker::{Breakers, Circuit};
 use crate::deep::DeepRules;
-use crate::deferred;
 use crate::effects::{self, AlertSink, Flag, Quarantined, RecentAlerts, RunRecord, Runs};
-use crate::fast::{FastOutcome, second_try, wait_for};
-use crate::fence::{self, Fence, FencedInput};
+use crate::fence::{self, Fence};
 use crate::ids::Ids;
 use crate::inbox::{GuardInbox, InboxDepth, InboxLimits, MemoryInbox};
-use crate::resolve::hook_failed;
 use crate::run_map::RunMap;
 use crate::telemetry::{Propagation, Telemetry};
 use crate::vault::Vault;
@@ -36,8 +31,8 @@ pub struct Gateway {
     policy: ArcSwap<Policy>,
     pub(crate) inbox: Option<Arc<dyn GuardInbox>>,
     decision_policy: Arc<dyn DecisionPolicy>,
-    risk_router: Option<Arc<dyn RiskRouter>>,
-    context_builder: Option<Arc<dyn ContextBuilder>>,
+    pub(crate) risk_router: Option<Arc<dyn RiskRouter>>,
+    pub(crate) context_builder: Option<Arc<dyn ContextBuilder>>,
     alerts: Arc<dyn AlertSink>,
     telemetry: Option<Arc<dyn Telemetry>>,
     propagation: Option<Arc<dyn Propagation>>,
@@ -45,7 +40,7 @@ pub struct Gateway {
     vault: Vault,
     /// Kept only while a policy has sequence rules.
     histories: RunMap<History>,
-    fence: Fence,
+    pub(crate) fence: Fence,
     pub(crate) breakers: Breakers,
     pub(crate) ids: Ids,
 }
@@ -153,30 +148,19 @@ impl GatewayBuilder {
 #[derive(Default)]
 pub(crate) struct Gathered {
     /// Whether rules that search for patterns have been heard already.
-    scanned: bool,
+    pub(crate) scanned: bool,
     /// Whether nothing follows from the evaluation.
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// The pauses that a person has been asked about.
     pub(crate) asked: Vec<RuleId>,
     /// When the last rule was done. Asking the clock costs as much as a rule.
-    last: Option<Instant>,
+    pub(crate) last: Option<Instant>,
     pub(crate) decisions: Vec<(usize, Decision)>,
     /// What happened in the place of deep rules that did not answer.
     pub(crate) fallbacks: Vec<OnTimeout>,
     /// Of a PAUSE: see [`Evaluation::if_lifted`].
     pub(crate) if_lifted: Vec<Decision>,
     pub(crate) coverage: Coverage,
-}
-
-/// How an event is judged.
-#[derive(Clone, Copy, PartialEq)]
-enum Judging<'j> {
-    First,
-    /// As a piece of a streamed answer, in which patterns have been searched for already.
-    Piece,
-    /// After a person was asked about these pauses.
-    Again(&'j [RuleId]),
-    Quietly,
 }
 
 impl Gathered {
@@ -218,6 +202,11 @@ impl Gateway {
     /// The policy in force.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
+    }
+
+    /// The same, for no longer than one event takes that nobody is waited for.
+    pub(crate) fn loaded(&self) -> Guard<Arc<Policy>> {
+        self.policy.load()
     }
 
     /// Puts another policy in force. Evaluations under way finish by the one they started with.
@@ -287,6 +276,14 @@ impl Gateway {
         self.runs.is_quarantined(run_id)
     }
 
+    /// Brings what is remembered of the run into the context; says whether it is quarantined, and why.
+    pub(crate) fn recall(&self, policy: &Policy, context: &mut Context) -> Option<Flag> {
+        if policy.has_sequences() {
+            context.history = self.history(&context.run_id);
+        }
+        self.runs.recall(context)
+    }
+
     pub(crate) fn decision_policy(&self) -> &Arc<dyn DecisionPolicy> {
         &self.decision_policy
     }
@@ -299,40 +296,6 @@ impl Gateway {
     /// tokens. For an answer to the user whose values they are: restore last, and send it nowhere else.
     pub fn restore<'t>(&self, run_id: &str, text: &'t str) -> Cow<'t, str> {
         self.vault.restore(run_id, text)
-    }
-
-    /// Judges an event. `context` is brought up to date with what the gateway remembers of the run,
-    /// and with the strikes that this event earns.
-    ///
-    /// Deep rules and rules from outside need a tokio runtime with time; the rest does not.
-    pub async fn evaluate(&self, context: &mut Context, event: &Event) -> Evaluation {
-        let policy = self.policy.load_full();
-        self.evaluate_by(&policy, context, event, Judging::First)
-            .await
-    }
-
-    /// Judges an event once more, after its pauses of these were put to a person: [`Evaluation::lift`] then says what is
-    /// decided if they said yes. What those pauses asked for, such as a strike, is not done a second time.
-    pub async fn evaluate_again(
-        &self,
-        context: &mut Context,
-        event: &Event,
-        pauses: &[RuleId],
-    ) -> Evaluation {
-        let policy = self.policy.load_full();
-        self.evaluate_by(&policy, context, event, Judging::Again(pauses))
-            .await
-    }
-
-    /// Judges an event that does not happen yet, for what must be redacted in it: nothing follows from it.
-    pub(crate) async fn evaluate_quietly(
-        &self,
-        context: &mut Context,
-        event: &Event,
-    ) -> Evaluation {
-        let policy = self.policy.load_full();
-        self.evaluate_by(&policy, context, event, Judging::Quietly)
-            .await
     }
 
     /// What sequence rules know of a run, for whoever goes on with it in another process.
@@ -353,233 +316,8 @@ impl Gateway {
         });
     }
 
-    /// Judges a piece of a streamed answer by everything but patterns: those have judged it as part of
-    /// the whole.
-    pub(crate) async fn evaluate_chunk(
-        &self,
-        policy: &Policy,
-        context: &mut Context,
-        event: &Event,
-    ) -> Evaluation {
-        self.evaluate_by(policy, context, event, Judging::Piece)
-            .await
-    }
-
-    async fn evaluate_by(
-        &self,
-        policy: &Policy,
-        context: &mut Context,
-        event: &Event,
-        judging: Judging<'_>,
-    ) -> Evaluation {
-        let started = Instant::now();
-        let quarantine = self.runs.recall(context);
-        if policy.has_sequences() {
-            context.history = self.history(&context.run_id);
-        }
-        let mut gathered = Gathered {
-            scanned: judging == Judging::Piece,
-            quiet: judging == Judging::Quietly,
-            ..Gathered::default()
-        };
-        if let Judging::Again(pauses) = judging {
-            gathered.asked = pauses.to_vec();
-        }
-        gathered.coverage.present = Parts::of(event);
-        let span = tracing::debug_span!(
-            "evaluate",
-            event_type = event.event_type.as_str(),
-            tool = event.tool_name.as_deref(),
-            action = Empty,
-            rule = Empty,
-        );
-        let decision = self
-            .judge(policy, context, event, quarantine, &mut gathered, started)
-            .instrument(span.clone())
-            .await;
-        let evaluation = self.conclude(policy, context, event, decision, gathered, started);
-        span.record("action", evaluation.decision.action.as_str());
-        span.record("rule", evaluation.decision.rule_id.as_str());
-        evaluation
-    }
-
-    async fn judge(
-        &self,
-        policy: &Policy,
-        context: &Context,
-        event: &Event,
-        quarantine: Option<Flag>,
-        gathered: &mut Gathered,
-        started: Instant,
-    ) -> Decision {
-        if policy.is_absent() {
-            return Decision::allow(RuleId::NO_POLICY, "No policy is configured");
-        }
-        if let Some(flag) = quarantine {
-            return quarantined(&flag);
-        }
-        if let Some(decision) = policy.over_limits(event) {
-            return decision;
-        }
-        let scan = policy.scan(event);
-        let signals = policy.signals(event, &scan);
-        let snapshot = match &self.context_builder {
-            None => DefaultContextBuilder.build(event, context, policy.tool_risks(), signals),
-            Some(builder) => {
-                let built = fence::catching(|| {
-                    Ok(builder.build(event, context, policy.tool_risks(), signals))
-                });
-                match built {
-                    Ok(snapshot) => snapshot,
-                    Err(error) => return hook_failed("context builder", &error),
-                }
-            }
-        };
-        let routing = match &self.risk_router {
-            None => policy.risk_router().route(event, &snapshot),
-            Some(router) => match fence::catching(|| Ok(router.route(event, &snapshot))) {
-                Ok(routing) => routing,
-                Err(error) => return hook_failed("risk router", &error),
-            },
-        };
-        if routing.skip_evaluation {
-            return Decision::allow(RuleId::SKIP, "Skipped by risk router");
-        }
-        let input = RuleInput {
-            event,
-            context,
-            snapshot: &snapshot,
-        };
-        let subject = policy.subject(input, &scan);
-        // What the embedder's hooks took is not the first rule's doing.
-        let hooked = self.context_builder.is_some() || self.risk_router.is_some();
-        let started = if hooked { Instant::now() } else { started };
-        self.run_fast_rules(policy, &subject, input, gathered, started)
-            .await;
-        self.run_deep_rules(policy, input, &routing, gathered).await;
-        self.resolve(input, gathered)
-    }
-
-    async fn run_fast_rules(
-        &self,
-        policy: &Policy,
-        subject: &Subject<'_>,
-        input: RuleInput<'_>,
-        gathered: &mut Gathered,
-        started: Instant,
-    ) {
-        let settings = policy.gateway();
-        let timeout = millis(settings.sync_timeout_ms);
-        let mut fenced_input: Option<Arc<FencedInput>> = None;
-        let mut waiting = Vec::new();
-        let mut last = started;
-        for (place, rule) in policy.rules().iter().enumerate() {
-            let heard = gathered.scanned && rule.scans();
-            if heard || !rule.events().contains(&input.event.event_type) {
-                continue;
-            }
-            // Asking the clock would take longer.
-            let is_idle = || fence::catching(|| Ok(rule.is_idle(subject)));
-            if timeout > IDLE && matches!(is_idle(), Ok(true)) {
-                let nothing = FastOutcome::Said(None);
-                gathered.take(place, rule, input.event, nothing, Duration::ZERO, settings);
-                continue;
-            }
-            let outcome = if let Some(outside) = rule.fenced() {
-                let own = fenced_input.get_or_insert_with(|| {
-                    Arc::new(FencedInput {
-                        event: input.event.clone(),
-                        context: input.context.clone(),
-                        snapshot: input.snapshot.clone().into_owned(),
-                    })
-                });
-                let answer = self.fence.run(Arc::clone(outside), Arc::clone(own));
-                let asked = Instant::now();
-                if settings.sync_parallel {
-                    let turn = gathered.coverage.rules.len() + waiting.len();
-                    waiting.push((place, turn, rule, asked, answer));
-                    last = asked;
-                    continue;
-                }
-                wait_for(answer, timeout).await
-            } else {
-                let span = tracing::debug_span!("rule", id = rule.id().as_str());
-                FastOutcome::of(span.in_scope(|| fence::catching(|| rule.evaluate(subject))))
-            };
-            let mut now = Instant::now();
-            let took = now.duration_since(last);
-            // Rules from outside have had their deadline, and a STOP is a STOP however late.
-            let outcome = if took <= timeout || rule.fenced().is_some() || outcome.stops() {
-                outcome
-            } else {
-                let outcome = second_try(rule, subject, timeout);
-                now = Instant::now();
-                outcome
-            };
-            last = now;
-            gathered.take(place, rule, input.event, outcome, took, settings);
-            gathered.last = Some(now);
-        }
-        for (place, turn, rule, asked, answer) in waiting {
-            gathered.last = None;
-            let left = timeout.saturating_sub(asked.elapsed());
-            let outcome = wait_for(answer, left).await;
-            let took = asked.elapsed();
-            gathered.take(place, rule, input.event, outcome, took, settings);
-            gathered.coverage.rules[turn..].rotate_right(1);
-        }
-    }
-
-    async fn run_deep_rules(
-        &self,
-        policy: &Policy,
-        input: RuleInput<'_>,
-        routing: &Routing,
-        gathered: &mut Gathered,
-    ) {
-        if !policy.gateway().async_enabled {
-            return;
-        }
-        let inbox = self.inbox.as_deref();
-        if let Some(inbox) = inbox
-            && !gathered.quiet
-        {
-            let run_id = &input.context.run_id;
-            let known = gathered.decisions.len();
-            deferred::take_late(inbox, run_id, policy.gateway().async_fail_open, gathered);
-            for (_, decision) in &gathered.decisions[known..] {
-                self.tell(|telemetry| telemetry.late(&decision.rule_id, decision.action));
-            }
-        }
-        let mut plan = deferred::Plan::new(policy, inbox, input.event, routing);
-        if plan.is_empty() {
-            return;
-        }
-        let stopped = gathered
-            .decisions
-            .iter()
-            .any(|(_, decision)| decision.action == Action::Stop);
-        if stopped {
-            plan.skip(gathered);
-        } else {
-            gathered.last = None;
-            let before = gathered.coverage.rules.len();
-            // On the heap, because the future of every event is as large as its largest part.
-            Box::pin(plan.run(self, policy, input, routing, gathered)).await;
-            self.tell(|telemetry| {
-                for rule in &gathered.coverage.rules[before..] {
-                    let took = Duration::from_nanos(rule.elapsed_ns);
-                    telemetry.deep_rule(&rule.id, rule.outcome, took);
-                }
-                for to in &gathered.fallbacks {
-                    telemetry.fell_back(*to);
-                }
-            });
-        }
-    }
-
     /// A hook that panics must not undo the decision that it is told of.
-    fn tell(&self, what: impl FnOnce(&dyn Telemetry)) {
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Telemetry)) {
         if let Some(telemetry) = &self.telemetry {
             let _ = fence::catching(|| {
                 what(&**telemetry);
@@ -671,17 +409,3 @@ pub(crate) fn millis(ms: f64) -> Duration {
     }
 }
 
-/// A rule that has nothing to judge takes less on any machine. Only one with less time than this can
-/// overrun, so that nobody else is measured.
-const IDLE: Duration = Duration::from_micros(100);
-
-fn quarantined(flag: &Flag) -> Decision {
-    let by = flag.by.as_deref().unwrap_or(flag.rule_id.as_str());
-    Decision::stop(
-        RuleId::QUARANTINE,
-        format!("The run was quarantined by '{by}': {}", flag.reason),
-        StopSpec::code(ErrorCode::SessionQuarantined),
-    )
-    .with_severity(Severity::Critical)
-    .with_remediation("start a new run once somebody has reviewed this one")
-}

@@ -28,6 +28,7 @@ mod cases;
 mod deep;
 mod deferred;
 mod effects;
+mod evaluate;
 mod fast;
 mod fence;
 mod gate;
