@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::event::{Event, EventType, Structured};
 use crate::redact::Path;
 use crate::rules::Leaf;
-use crate::scan::{Candidates, Features, Scanner};
+use crate::scan::{BETWEEN, Candidates, Features, Scanner};
 use crate::views::{self, Disguise, View};
 
 /// How many bytes of paths an event may have, given how many bytes of text it may have. A finding is
@@ -72,8 +72,13 @@ impl Scan<'_> {
 
     /// Every string and member name that some pattern may match, and their views.
     pub(crate) fn structured<'e>(self, structured: Structured<'e>, leaves: &mut Vec<Leaf<'e>>) {
+        let short = Short::all(self, structured);
+        if short.are_clean && !short.others {
+            return;
+        }
         let mut walk = Walk {
             scan: self,
+            skip_short: short.are_clean,
             candidates: self.scanner.no_candidates(),
             leaves,
         };
@@ -81,6 +86,95 @@ impl Scan<'_> {
             Structured::ToolArgs(args) => walk.members(args, &Path::Root),
             Structured::Result(result) => walk.value(result, &Path::Root),
         }
+    }
+
+    /// Whether a text has nothing in it for anybody: no pattern may match it, and nothing is disguised.
+    fn is_clean(self, text: &str, candidates: &mut Candidates) -> bool {
+        let features = Features::of(text);
+        let disguised = self.evasive && views::may_be_disguised(features);
+        if !disguised {
+            self.scanner
+                .scan_into(text, features, self.event_type, candidates);
+        }
+        !disguised && candidates.is_empty()
+    }
+}
+
+/// Short strings, one after the other. Of each by itself most of the time would go into getting ready; one scan says of all of
+/// them that there is nothing in any.
+struct Short<'s> {
+    scan: Scan<'s>,
+    texts: [u8; SHORT_TOGETHER],
+    len: usize,
+    candidates: Candidates,
+    are_clean: bool,
+    /// Whether there are strings that are not short.
+    others: bool,
+}
+
+/// Bytes of a string that is short.
+const SHORT: usize = 128;
+
+/// Bytes of short strings that are looked at together.
+const SHORT_TOGETHER: usize = 512;
+
+impl<'s> Short<'s> {
+    fn all(scan: Scan<'s>, structured: Structured<'_>) -> Self {
+        let mut short = Self {
+            scan,
+            texts: [0; SHORT_TOGETHER],
+            len: 0,
+            candidates: scan.scanner.no_candidates(),
+            are_clean: scan.scanner.joins(scan.event_type),
+            others: false,
+        };
+        match structured {
+            Structured::ToolArgs(args) => short.members(args),
+            Structured::Result(result) => short.value(result),
+        }
+        short.look();
+        short
+    }
+
+    fn members(&mut self, members: &Map<String, Value>) {
+        for (name, value) in members {
+            self.text(name);
+            self.value(value);
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            _ if !self.are_clean => {}
+            Value::String(text) => self.text(text),
+            Value::Array(items) => items.iter().for_each(|item| self.value(item)),
+            Value::Object(members) => self.members(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if text.len() > SHORT {
+            self.others = true;
+            return;
+        }
+        if self.len + text.len() + 2 * BETWEEN.len() > SHORT_TOGETHER {
+            self.look();
+        }
+        for part in [BETWEEN, text] {
+            self.texts[self.len..][..part.len()].copy_from_slice(part.as_bytes());
+            self.len += part.len();
+        }
+    }
+
+    fn look(&mut self) {
+        if self.are_clean && self.len > 0 {
+            self.texts[self.len..][..BETWEEN.len()].copy_from_slice(BETWEEN.as_bytes());
+            let texts = std::str::from_utf8(&self.texts[..self.len + BETWEEN.len()]);
+            self.are_clean =
+                texts.is_ok_and(|texts| self.scan.is_clean(texts, &mut self.candidates));
+        }
+        self.len = 0;
     }
 }
 
@@ -142,6 +236,8 @@ impl Measure {
 
 struct Walk<'w, 'e> {
     scan: Scan<'w>,
+    /// Whether there is nothing in short strings.
+    skip_short: bool,
     /// None so far of the text at hand.
     candidates: Candidates,
     leaves: &'w mut Vec<Leaf<'e>>,
@@ -170,6 +266,9 @@ impl<'e> Walk<'_, 'e> {
     }
 
     fn text(&mut self, text: &'e str, prefix: &str, path: &Path<'_>) {
+        if self.skip_short && text.len() <= SHORT {
+            return;
+        }
         let path = || Cow::Owned(path.pointer_after(prefix));
         self.scan
             .text(text, path, &mut self.candidates, self.leaves);

@@ -331,18 +331,44 @@ impl Gateway {
         policy: &Policy,
         context: &mut Context,
         event: &Event,
-        mut decision: Decision,
+        decision: Decision,
         gathered: Gathered,
         started: Instant,
     ) -> Evaluation {
-        let now = gathered.last.unwrap_or_else(Instant::now);
-        decision.decision_id = self.ids.next(now);
-        let enforced = policy.gateway().mode == Mode::Enforce && !policy.is_absent();
-        if enforced && !decision.redactions.is_empty() {
-            self.vault.keep(&context.run_id, event, &mut decision);
+        let Gathered {
+            quiet,
+            asked,
+            last,
+            if_lifted,
+            coverage,
+            ..
+        } = gathered;
+        let now = last.unwrap_or_else(Instant::now);
+        // Put together first and changed in place: an evaluation is large, and most are done with it.
+        let mut evaluation = Evaluation {
+            decision,
+            enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
+            policy: Arc::clone(policy.identity()),
+            coverage,
+            elapsed_us: now.duration_since(started).as_micros() as u64,
+            if_lifted,
+        };
+        evaluation.decision.decision_id = self.ids.next(now);
+        self.settle(context, event, &mut evaluation, now);
+        if !quiet {
+            self.follow(policy, context, event, &evaluation, &asked);
         }
-        let mut if_lifted = gathered.if_lifted;
-        for lifted in &mut if_lifted {
+        self.tell(|telemetry| telemetry.evaluated(event, &evaluation));
+        evaluation
+    }
+
+    /// Keeps what is to be restored, and brings what would be decided without a pause in line with it.
+    fn settle(&self, context: &Context, event: &Event, evaluation: &mut Evaluation, now: Instant) {
+        let decision = &mut evaluation.decision;
+        if evaluation.enforced && !decision.redactions.is_empty() {
+            self.vault.keep(&context.run_id, event, decision);
+        }
+        for lifted in &mut evaluation.if_lifted {
             lifted.decision_id = self.ids.next(now);
             // What the step asks for was asked for; what must not be seen must not be seen afterwards either.
             lifted.effects.clear();
@@ -351,44 +377,38 @@ impl Gateway {
                 lifted.action = Action::Redact;
             }
         }
-        let was_asked =
-            decision.action == Action::Pause && gathered.asked.contains(decision.pause_key());
-        if !gathered.quiet {
-            self.runs.apply(&decision, context, event);
-        }
+    }
+
+    /// Does what follows from a decision. `asked` are the pauses that a person has been asked about.
+    fn follow(
+        &self,
+        policy: &Policy,
+        context: &mut Context,
+        event: &Event,
+        evaluation: &Evaluation,
+        asked: &[RuleId],
+    ) {
+        let decision = &evaluation.decision;
+        self.runs.apply(decision, context, event);
+        let was_asked = decision.action == Action::Pause && asked.contains(decision.pause_key());
         // A step that waits for a person may happen, and counts. When it comes again it is no other.
-        if policy.has_sequences() && !gathered.quiet && !was_asked {
-            let decided: Vec<&RuleId> = gathered
-                .coverage
-                .rules
-                .iter()
-                .filter(|rule| rule.outcome == RuleOutcome::Decided)
-                .map(|rule| &rule.id)
-                .collect();
-            let stopped = enforced && matches!(decision.action, Action::Stop | Action::Retry);
-            let satisfied = policy.satisfied(event, &decided, stopped);
+        if policy.has_sequences() && !was_asked {
+            let rules = evaluation.coverage.rules.iter();
+            let decided = rules.filter(|rule| rule.outcome == RuleOutcome::Decided);
+            let decided: Vec<&RuleId> = decided.map(|rule| &rule.id).collect();
+            let prevented = matches!(decision.action, Action::Stop | Action::Retry);
+            let satisfied = policy.satisfied(event, &decided, evaluation.enforced && prevented);
             self.histories
                 .update(&context.run_id, |history| history.step(satisfied));
         }
-        let alerting = !gathered.quiet && decision.effects.contains(&Effect::EmitAlert);
-        let evaluation = Evaluation {
-            decision,
-            enforced,
-            policy: Arc::clone(policy.identity()),
-            coverage: gathered.coverage,
-            elapsed_us: now.duration_since(started).as_micros() as u64,
-            if_lifted,
-        };
         // A sink that panics must not undo the decision that it is told of.
-        if alerting {
-            let alert = effects::alert(context, event, &evaluation);
+        if decision.effects.contains(&Effect::EmitAlert) {
+            let alert = effects::alert(context, event, evaluation);
             let _ = fence::catching(|| {
                 self.alerts.alert(alert);
                 Ok(())
             });
         }
-        self.tell(|telemetry| telemetry.evaluated(event, &evaluation));
-        evaluation
     }
 }
 
@@ -408,4 +428,3 @@ pub(crate) fn millis(ms: f64) -> Duration {
         Duration::ZERO
     }
 }
-

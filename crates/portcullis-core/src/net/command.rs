@@ -123,6 +123,11 @@ pub(crate) fn is_network_command(word: &str) -> bool {
     lookup(word).is_some()
 }
 
+/// Whether a command line may begin with this plain word.
+pub(super) fn may_begin_with(word: &str) -> bool {
+    is_network_command(word) || PREFIXES.contains(&word)
+}
+
 /// Whether a command may start after this byte.
 pub(super) fn starts_after(byte: u8) -> bool {
     matches!(
@@ -187,11 +192,35 @@ fn lookup(word: &str) -> Option<Command> {
     let folder = word.bytes().rposition(|byte| matches!(byte, b'/' | b'\\'));
     let name = folder.map_or(word, |end| &word[end + 1..]);
     let name = name.strip_suffix(".exe").unwrap_or(name);
+    let beginning = *BEGINNINGS.get(name.len())?;
+    if beginning & initial(name) == 0 {
+        return None;
+    }
     let place = COMMANDS.binary_search_by_key(&name, |(known, _)| known);
     Some(Command {
         options: COMMANDS[place.ok()?].1,
         copies: matches!(name, "scp" | "sftp" | "rsync"),
     })
+}
+
+/// With which letters the commands of each length begin. Most words are settled by that.
+static BEGINNINGS: [u32; 18] = {
+    let mut beginnings = [0; 18];
+    let mut place = 0;
+    while place < COMMANDS.len() {
+        let name = COMMANDS[place].0;
+        beginnings[name.len()] |= initial(name);
+        place += 1;
+    }
+    beginnings
+};
+
+/// A bit for the first letter.
+const fn initial(name: &str) -> u32 {
+    match name.as_bytes().first() {
+        Some(byte) => 1 << (*byte & 31),
+        None => 0,
+    }
 }
 
 /// The arguments of a command that may be hosts.

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
-use super::command::{self, Arguments};
+use super::command::{self, Arguments, is_network_command};
 use super::host::{Host, decode};
 
 /// A host in a text.
@@ -86,6 +86,47 @@ pub(crate) fn hosts_if<B>(
     }
     ControlFlow::Continue(())
 }
+
+/// Whether a text may have a host in it, told at a glance: it may say yes too often. `bare` says that a word by itself
+/// counts, which may go under a name for hosts, or be a command whose arguments are elsewhere.
+pub(crate) fn may_hold_host(text: &str, bare: bool) -> bool {
+    let kinds = text
+        .bytes()
+        .fold(0, |kinds, b| kinds | KINDS[usize::from(b)]);
+    if kinds & OTHER != 0 {
+        return true;
+    }
+    if kinds & SPACE == 0 {
+        let may_be = || kinds & DIGIT != 0 || Host::is_local_word(text);
+        return bare && (may_be() || is_network_command(text));
+    }
+    // Of several words only the first can make hosts of the others.
+    let words = text.trim_start_matches(' ');
+    match words.split_once(' ') {
+        Some((first, others)) if !others.is_empty() => command::may_begin_with(first),
+        _ => true,
+    }
+}
+
+/// What a text is made of, by [`KINDS`]. Letters, `_`, `-` and `,` count as nothing.
+const SPACE: u8 = 1;
+const DIGIT: u8 = 2;
+const OTHER: u8 = 4;
+
+static KINDS: [u8; 256] = {
+    let mut kinds = [OTHER; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        kinds[byte] = match byte as u8 {
+            b' ' => SPACE,
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'-' | b',' => 0,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    kinds
+};
 
 /// Schemes whose URLs have a host however many slashes they have.
 const SPECIAL: [&str; 5] = ["http", "https", "ws", "wss", "ftp"];

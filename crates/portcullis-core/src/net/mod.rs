@@ -15,8 +15,8 @@ mod list;
 
 pub use address::{Reach, reach};
 pub(crate) use command::is_network_command;
-pub(crate) use find::hosts_if;
 pub use find::{Found, Position, hosts};
+pub(crate) use find::{hosts_if, may_hold_host};
 pub use host::Host;
 pub use list::{HostList, HostListError};
 

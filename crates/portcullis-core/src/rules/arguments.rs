@@ -26,12 +26,37 @@ pub(super) fn hosts<B>(
 
 /// Whether there is any. Several rules ask, and most calls name none.
 pub(super) fn any_hosts(subject: &Subject<'_>) -> bool {
-    let any = |args| members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break();
+    let any = |args| {
+        members_may_name_host(args)
+            && members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break()
+    };
     let args = subject.input.event.tool_args.as_ref();
     *subject
         .scan
         .names_hosts
         .get_or_init(|| args.is_some_and(any))
+}
+
+/// Whether there may be any, told at a glance.
+fn members_may_name_host(members: &Map<String, Value>) -> bool {
+    members
+        .iter()
+        .any(|(name, value)| net::may_hold_host(name, false) || may_name_host(value))
+}
+
+fn may_name_host(value: &Value) -> bool {
+    match value {
+        Value::String(text) => net::may_hold_host(text, true),
+        Value::Number(number) => number.as_u64().is_some_and(|bits| !is_count(bits)),
+        Value::Array(items) => items.iter().any(may_name_host),
+        Value::Object(object) => members_may_name_host(object),
+        Value::Null | Value::Bool(_) => false,
+    }
+}
+
+/// Whether a number is too small to be an address that is written as one.
+fn is_count(bits: u64) -> bool {
+    bits >> 24 == 0
 }
 
 /// A rule's list of hosts.
@@ -143,8 +168,7 @@ fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> Control
             net::hosts_if(text, &is_host, &mut |found| visit(found, path))
         }
         Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
-            // Under 2^24 it is a count.
-            Some(bits) if bits >> 24 != 0 && is_for_hosts(path) => {
+            Some(bits) if !is_count(bits.into()) && is_for_hosts(path) => {
                 let found = Found {
                     host: Host::V4 {
                         address: bits.into(),

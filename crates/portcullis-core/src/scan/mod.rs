@@ -13,6 +13,7 @@
 mod automaton;
 mod bitmap;
 mod boundaries;
+mod ends;
 mod features;
 mod filter;
 mod frequency;
@@ -35,6 +36,7 @@ use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
+pub(crate) use ends::BETWEEN;
 pub use features::Features;
 use filter::{Announced, Beside, LiteralFilter};
 use literals::Literal;
@@ -294,7 +296,9 @@ impl ScannerBuilder {
                 of_stage.copied()
             };
             let ascii = of_stage().filter(|(_, literal)| literal.text.is_ascii());
+            let mut of_stage_only = self.patterns.iter().zip(&wanted);
             let filter = Arc::new(StageFilter {
+                joins: of_stage_only.all(|(pattern, wanted)| !wanted || !pattern.knows_ends()),
                 plain: LiteralFilter::new(ascii, Beside::Plain),
                 other: LiteralFilter::new(of_stage(), Beside::Other),
             });
@@ -315,6 +319,8 @@ impl ScannerBuilder {
 /// The literals of the patterns that one stage is searched for.
 #[derive(Debug)]
 struct StageFilter {
+    /// Whether none of the patterns asks for the beginning or the end of a text.
+    joins: bool,
     plain: LiteralFilter,
     /// What only a text can have that is not all ASCII or has control characters.
     other: LiteralFilter,
@@ -380,6 +386,12 @@ impl Scanner {
         self.scan_with(text, features, event_type)
     }
 
+    /// Whether texts of such an event can be searched together, with [`BETWEEN`] between them: what may match one of
+    /// them may then match where it stands.
+    pub(crate) fn joins(&self, event_type: &EventType) -> bool {
+        self.filters[stage(event_type)].joins
+    }
+
     /// Whether some pattern is announced by what it requires.
     pub(crate) fn uses_features(&self) -> bool {
         !self.required.is_empty()
@@ -411,6 +423,10 @@ impl Scanner {
         event_type: &EventType,
         candidates: &mut Candidates,
     ) {
+        // No pattern matches it, and the events of tools mostly have no other.
+        if text.is_empty() {
+            return;
+        }
         let wanted = |id: PatternId| self.events[usize::from(id.0)].contains(event_type);
         for id in self.unfiltered.iter().filter(|id| wanted(**id)) {
             candidates.note(*id, 0..text.len());

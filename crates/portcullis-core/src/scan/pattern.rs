@@ -9,6 +9,7 @@ use regex_automata::{Anchored, Input, PatternID, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
 
 use super::boundaries::with_ascii_boundaries;
+use super::ends::knows_ends;
 use super::literals::{self, Factor, Literal};
 use super::runs::{Length, Runs};
 use super::screen::Screen;
@@ -80,6 +81,7 @@ pub(super) struct Pattern {
     cues: Vec<Cue>,
     confirms_locally: bool,
     length: Option<Length>,
+    knows_ends: bool,
 }
 
 /// A literal that a match can be known by.
@@ -191,6 +193,7 @@ impl Pattern {
             checks: spec.checks.to_vec(),
             confirms_locally: confirms_locally(&hir),
             length: Length::of(&hir),
+            knows_ends: knows_ends(&hir),
             cues: factor.map(cues).unwrap_or_default(),
             min_len: hir.properties().minimum_len().unwrap_or(0),
             max_len: hir.properties().maximum_len(),
@@ -258,6 +261,11 @@ impl Pattern {
         };
         // It could be read once.
         parse(&spec).unwrap_or_else(|_| Hir::empty())
+    }
+
+    /// Whether it asks for the beginning or the end of a text, and takes nothing else for it.
+    pub(super) fn knows_ends(&self) -> bool {
+        self.knows_ends
     }
 
     /// The fewest bytes that a match has.

@@ -119,7 +119,7 @@ pub fn fold(text: &str) -> Option<View> {
 /// The readings of a text under every disguise but the one [`fold`] takes off; that one is taken off
 /// first. `features` are the text's.
 pub fn unmask(text: &str, features: Features) -> Vec<View> {
-    if !features.intersects(SUSPECT) {
+    if !may_be_disguised(features) {
         return Vec::new();
     }
     let bytes = text
@@ -133,6 +133,11 @@ pub fn unmask(text: &str, features: Features) -> Vec<View> {
     };
     unmasking.take_off(&Layer::of(text), features, 0);
     unmasking.views
+}
+
+/// Whether a text with these features may be in disguise.
+pub(crate) const fn may_be_disguised(features: Features) -> bool {
+    features.intersects(SUSPECT)
 }
 
 /// The features without which a text has no disguise.
