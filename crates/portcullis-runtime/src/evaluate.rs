@@ -312,8 +312,7 @@ impl Gateway {
             // Asking the clock would take longer.
             let is_idle = || fence::catching(|| Ok(rule.is_idle(subject)));
             if timeout > IDLE && matches!(is_idle(), Ok(true)) {
-                let nothing = FastOutcome::Said(None);
-                gathered.take(place, rule, input.event, nothing, Duration::ZERO, settings);
+                gathered.clear(rule, input.event, Duration::ZERO);
                 continue;
             }
             let span = tracing::debug_span!("rule", id = rule.id().as_str());

@@ -63,6 +63,13 @@ pub(crate) async fn wait_for(
 }
 
 impl Gathered {
+    /// A rule has found nothing.
+    #[inline]
+    pub(crate) fn clear(&mut self, rule: &CompiledRule, event: &Event, took: Duration) {
+        self.coverage.judged = self.coverage.judged.and(rule.reads(event));
+        self.cover(rule.id(), RuleOutcome::Clear, took);
+    }
+
     pub(crate) fn take(
         &mut self,
         place: usize,
@@ -73,12 +80,10 @@ impl Gathered {
         settings: &GatewaySettings,
     ) {
         let id = rule.id();
-        if matches!(outcome, FastOutcome::Said(_)) {
-            self.coverage.judged = self.coverage.judged.and(rule.reads(event));
-        }
         let (outcome, failure) = match outcome {
-            FastOutcome::Said(None) => (RuleOutcome::Clear, None),
+            FastOutcome::Said(None) => return self.clear(rule, event, took),
             FastOutcome::Said(Some(decision)) => {
+                self.coverage.judged = self.coverage.judged.and(rule.reads(event));
                 self.decide(
                     place,
                     Decision {

@@ -335,28 +335,20 @@ impl Gateway {
         gathered: Gathered,
         started: Instant,
     ) -> Evaluation {
-        let Gathered {
-            quiet,
-            asked,
-            last,
-            if_lifted,
-            coverage,
-            ..
-        } = gathered;
-        let now = last.unwrap_or_else(Instant::now);
+        let now = gathered.last.unwrap_or_else(Instant::now);
         // Put together first and changed in place: an evaluation is large, and most are done with it.
         let mut evaluation = Evaluation {
             decision,
             enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
             policy: Arc::clone(policy.identity()),
-            coverage,
+            coverage: gathered.coverage,
             elapsed_us: now.duration_since(started).as_micros() as u64,
-            if_lifted,
+            if_lifted: gathered.if_lifted,
         };
         evaluation.decision.decision_id = self.ids.next(now);
         self.settle(context, event, &mut evaluation, now);
-        if !quiet {
-            self.follow(policy, context, event, &evaluation, &asked);
+        if !gathered.quiet {
+            self.follow(policy, context, event, &evaluation, &gathered.asked);
         }
         self.tell(|telemetry| telemetry.evaluated(event, &evaluation));
         evaluation

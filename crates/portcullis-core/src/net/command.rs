@@ -123,9 +123,14 @@ pub(crate) fn is_network_command(word: &str) -> bool {
     lookup(word).is_some()
 }
 
-/// Whether a command line may begin with this plain word.
+/// Whether a word of letters, digits, `_`, `-` and `,` names such a command.
+pub(super) fn is_plain_command(word: &str) -> bool {
+    named(word).is_some()
+}
+
+/// Whether a command line may begin with such a word.
 pub(super) fn may_begin_with(word: &str) -> bool {
-    is_network_command(word) || PREFIXES.contains(&word)
+    is_plain_command(word) || PREFIXES.contains(&word)
 }
 
 /// Whether a command may start after this byte.
@@ -191,7 +196,11 @@ fn network_command(words: &mut Words<'_>) -> Option<Command> {
 fn lookup(word: &str) -> Option<Command> {
     let folder = word.bytes().rposition(|byte| matches!(byte, b'/' | b'\\'));
     let name = folder.map_or(word, |end| &word[end + 1..]);
-    let name = name.strip_suffix(".exe").unwrap_or(name);
+    named(name.strip_suffix(".exe").unwrap_or(name))
+}
+
+/// The command of this very name.
+fn named(name: &str) -> Option<Command> {
     let beginning = *BEGINNINGS.get(name.len())?;
     if beginning & initial(name) == 0 {
         return None;

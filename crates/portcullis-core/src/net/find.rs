@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
-use super::command::{self, Arguments, is_network_command};
+use super::command::{self, Arguments};
 use super::host::{Host, decode};
 
 /// A host in a text.
@@ -98,12 +98,11 @@ pub(crate) fn may_hold_host(text: &str, bare: bool) -> bool {
     }
     if kinds & SPACE == 0 {
         let may_be = || kinds & DIGIT != 0 || Host::is_local_word(text);
-        return bare && (may_be() || is_network_command(text));
+        return bare && (may_be() || command::is_plain_command(text));
     }
     // Of several words only the first can make hosts of the others.
-    let words = text.trim_start_matches(' ');
-    match words.split_once(' ') {
-        Some((first, others)) if !others.is_empty() => command::may_begin_with(first),
+    match text.bytes().position(|byte| byte == b' ') {
+        Some(end @ 1..) if end + 1 < text.len() => command::may_begin_with(&text[..end]),
         _ => true,
     }
 }
