@@ -118,11 +118,17 @@ const SHORT: usize = 128;
 /// Bytes of short strings that are looked at together.
 const SHORT_TOGETHER: usize = 512;
 
+/// Each begins at a multiple of this, as it would by itself: so its features are seen in the same blocks.
+const ALIGNMENT: usize = 16;
+
+/// What is left over before and between them.
+const FILLER: u8 = b'\n';
+
 impl<'s> Short<'s> {
     fn all(scan: Scan<'s>, structured: Structured<'_>) -> Self {
         let mut short = Self {
             scan,
-            texts: [0; SHORT_TOGETHER],
+            texts: [FILLER; SHORT_TOGETHER],
             len: 0,
             candidates: scan.scanner.no_candidates(),
             are_clean: scan.scanner.joins(scan.event_type),
@@ -158,21 +164,29 @@ impl<'s> Short<'s> {
             self.others = true;
             return;
         }
-        if self.len + text.len() + 2 * BETWEEN.len() > SHORT_TOGETHER {
+        let aligned = (self.len + BETWEEN.len()).next_multiple_of(ALIGNMENT);
+        let start = if aligned + text.len() + BETWEEN.len() <= SHORT_TOGETHER {
+            aligned
+        } else {
             self.look();
-        }
-        for part in [BETWEEN, text] {
-            self.texts[self.len..][..part.len()].copy_from_slice(part.as_bytes());
-            self.len += part.len();
-        }
+            BETWEEN.len().next_multiple_of(ALIGNMENT)
+        };
+        self.put(start - BETWEEN.len(), BETWEEN);
+        self.put(start, text);
+    }
+
+    fn put(&mut self, at: usize, text: &str) {
+        self.len = at + text.len();
+        self.texts[at..self.len].copy_from_slice(text.as_bytes());
     }
 
     fn look(&mut self) {
         if self.are_clean && self.len > 0 {
-            self.texts[self.len..][..BETWEEN.len()].copy_from_slice(BETWEEN.as_bytes());
-            let texts = std::str::from_utf8(&self.texts[..self.len + BETWEEN.len()]);
+            self.put(self.len, BETWEEN);
+            let texts = std::str::from_utf8(&self.texts[..self.len]);
             self.are_clean =
                 texts.is_ok_and(|texts| self.scan.is_clean(texts, &mut self.candidates));
+            self.texts.fill(FILLER);
         }
         self.len = 0;
     }
@@ -282,5 +296,115 @@ impl<'e> Walk<'_, 'e> {
                 candidates: std::mem::replace(&mut self.candidates, none),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{LazyLock, OnceLock};
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::decision::Decision;
+    use crate::detectors;
+    use crate::event::Context;
+    use crate::pack;
+    use crate::policy::Policy;
+    use crate::rules::{EventScan, RuleInput};
+    use crate::snapshot::{ContextBuilder as _, DefaultContextBuilder, Signals};
+
+    static POLICY: LazyLock<Policy> = LazyLock::new(|| pack::load_default().unwrap().policy);
+
+    /// What the rules say of an event, given what was found in its structured part.
+    fn decisions(event: &Event, leaves: Vec<Leaf<'_>>) -> Vec<Option<Decision>> {
+        let context = Context::new("r");
+        let (risks, signals) = (POLICY.tool_risks(), Signals::default());
+        let snapshot = DefaultContextBuilder.build(event, &context, risks, signals);
+        let input = RuleInput {
+            event,
+            context: &context,
+            snapshot: &snapshot,
+        };
+        let scan = EventScan {
+            text: POLICY.scanner().no_candidates(),
+            window: 0..0,
+            leaves,
+            names_hosts: OnceLock::new(),
+        };
+        let subject = POLICY.subject(input, &scan);
+        let rules = POLICY.rules().iter();
+        let rules = rules.filter(|rule| rule.events().contains(&event.event_type));
+        rules.map(|rule| rule.evaluate(&subject).unwrap()).collect()
+    }
+
+    fn strings() -> impl Strategy<Value = String> {
+        let families = detectors::all().map(|(_, family)| family.unwrap());
+        let entries = families.flat_map(|family| family.entries);
+        let examples: Vec<String> = entries.flat_map(|entry| entry.matches).collect();
+        prop_oneof![
+            4 => "[a-z_]{1,12}( [a-z]{1,9}){0,5}",
+            1 => "[ -~]{0,60}",
+            1 => any::<String>(),
+            1 => prop::sample::select(examples),
+            1 => "[ -~]{10,30}".prop_map(|text| base64(&text)),
+        ]
+    }
+
+    fn base64(text: &str) -> String {
+        const DIGITS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let groups = text.as_bytes().chunks(3).flat_map(|group| {
+            let bits = group
+                .iter()
+                .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
+            let bits = bits << (8 * (3 - group.len()));
+            (0..=group.len()).map(move |place| (bits >> (18 - 6 * place) & 63) as usize)
+        });
+        groups.map(|digit| char::from(DIGITS[digit])).collect()
+    }
+
+    proptest! {
+        /// Whether short strings are looked at together or one by one, the rules say the same.
+        #[test]
+        fn short_strings_together_are_judged_as_each_by_itself(
+            members in prop::collection::vec((strings(), strings()), 0..8),
+            is_result: bool,
+        ) {
+            let members: Map<String, Value> =
+                members.into_iter().map(|(name, text)| (name, json!([text, 1]))).collect();
+            let event = if is_result {
+                let mut event = Event::new(EventType::ToolCallResult, "r");
+                event.payload.insert("result".to_owned(), Value::Object(members));
+                event
+            } else {
+                Event::tool_call_start("r", "t", members)
+            };
+            let scan = Scan {
+                scanner: POLICY.scanner(),
+                event_type: &event.event_type,
+                evasive: true,
+            };
+            let structured = event.structured().unwrap();
+            let (mut together, mut apart) = (Vec::new(), Vec::new());
+            scan.structured(structured, &mut together);
+            let mut walk = Walk {
+                scan,
+                skip_short: false,
+                candidates: POLICY.scanner().no_candidates(),
+                leaves: &mut apart,
+            };
+            match structured {
+                Structured::ToolArgs(args) => walk.members(args, &Path::Root),
+                Structured::Result(result) => walk.value(result, &Path::Root),
+            }
+            prop_assert_eq!(decisions(&event, together), decisions(&event, apart));
+        }
+    }
+
+    #[test]
+    fn the_built_in_patterns_of_calls_can_be_searched_for_together() {
+        assert!(POLICY.scanner().joins(&EventType::ToolCallStart));
     }
 }

@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 
-use super::{Found, HostList, Position, Reach, hosts, reach};
+use super::{Found, HostList, Position, Reach, hosts, is_network_command, may_hold_host, reach};
 
 fn found(text: &str, is_host: bool) -> Vec<(String, Position)> {
     let mut all = Vec::new();
@@ -534,6 +534,21 @@ proptest! {
     #[test]
     fn any_text_has_hosts_or_none(text in any::<String>(), is_host: bool) {
         found(&text, is_host);
+    }
+
+    /// What is passed over at a glance has no host in it.
+    #[test]
+    fn a_glance_misses_no_host(
+        text in prop_oneof![
+            any::<String>(),
+            " {0,2}(sudo |env |curl |ssh |ping6 |report |localhost|metadata|[a-z0-9,_-]{1,12}|[ -~]){0,6} {0,2}",
+        ],
+        is_host: bool,
+    ) {
+        if !may_hold_host(&text, is_host) {
+            prop_assert_eq!(found(&text, is_host), vec![]);
+            prop_assert!(!is_host || !is_network_command(&text));
+        }
     }
 
     #[test]
