@@ -14,6 +14,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("opaque", opaque),
     ("mixed", mixed),
     ("not-uuid", not_uuid),
+    ("human-password", human_password),
     ("base64", |value| base64(value).is_some()),
     ("basic-credentials", basic_credentials),
     ("jwt", jwt),
@@ -192,13 +193,18 @@ const PASSWORD_WORDS: &[&str] = &[
     "host",
 ];
 
-/// Not `password`, nor `PASSWORD` or another word in capitals.
+/// Not `password`, nor `PASSWORD` or another word in capitals. One with marks of three sorts is no word.
 fn not_password_word(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let word = lower.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let digits = value.bytes().any(|b| b.is_ascii_digit());
     let capitals = value.bytes().any(|b| b.is_ascii_uppercase())
-        && !value.bytes().any(|b| b.is_ascii_lowercase());
+        && !value.bytes().any(|b| b.is_ascii_lowercase())
+        && b"!@#$%^&*?~"
+            .iter()
+            .filter(|mark| value.as_bytes().contains(mark))
+            .count()
+            < 3;
     !PASSWORD_WORDS.contains(&word) && (digits || !capitals)
 }
 
@@ -227,7 +233,8 @@ fn opaque(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let foreign = value.chars().filter(|c| !c.is_ascii()).count();
     !(CODE_MARKS.iter().any(|mark| lower.contains(mark))
-        || REFERENCES.iter().any(|start| lower.starts_with(start))
+        || REFERENCES.iter().any(|start| lower.starts_with(start)) && !is_random_run(value)
+        || is_address(&lower)
         || foreign * 2 > value.chars().count()
         || has_template_name(value)
         || is_call(value)
@@ -236,6 +243,37 @@ fn opaque(value: &str) -> bool {
         || value
             .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
             .all(is_wordish))
+}
+
+/// Base64 that happens to begin with a slash, as one in 64 does: no path has so much of everything in one of its parts.
+fn is_random_run(value: &str) -> bool {
+    let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
+    let longest = value.split('/').map(str::len).max().unwrap_or(0);
+    longest >= 16
+        && value.len() >= 32
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
+        && count(u8::is_ascii_uppercase) * 8 >= value.len()
+        && count(u8::is_ascii_lowercase) * 8 >= value.len()
+        && count(u8::is_ascii_digit) >= 2
+}
+
+/// The domains that most addresses are at.
+const TOP_LEVEL: &[&str] = &[
+    "com", "net", "org", "edu", "gov", "info", "io", "dev", "co", "uk", "de", "fr", "ru", "cn",
+    "jp", "kr", "in", "br", "it", "es", "nl",
+];
+
+/// `build42@acme.com`.
+fn is_address(lower: &str) -> bool {
+    lower.split_once('@').is_some_and(|(name, host)| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-+".contains(&b);
+        let domain = host.rsplit_once('.');
+        name.len() >= 3
+            && name.bytes().chain(host.bytes()).all(plain)
+            && domain.is_some_and(|(labels, top)| labels.len() >= 3 && TOP_LEVEL.contains(&top))
+    })
 }
 
 /// How the names of files end that are referred to from configuration, code and records of what is stored.
@@ -355,6 +393,36 @@ fn not_uuid(value: &str) -> bool {
     let groups: Vec<&str> = value.split('-').collect();
     let lengths = groups.iter().map(|group| group.len());
     !(lengths.eq([8, 4, 4, 4, 12]) && value.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+}
+
+/// What stands before a number where no password is meant: `step2`, `user1`, `sha256`.
+const NUMBERED_THINGS: &[&str] = &[
+    "aes", "algo", "answer", "arg", "auth", "bar", "base", "baz", "bcrypt", "bit", "box", "buf",
+    "button", "byte", "cell", "char", "col", "count", "cred", "data", "default", "demo", "dialog",
+    "digest", "digit", "entry", "env", "field", "file", "float", "foo", "form", "group", "hash",
+    "hmac", "http", "idx", "index", "input", "int", "item", "key", "label", "len", "level", "line",
+    "login", "max", "min", "mode", "name", "new", "node", "num", "oauth", "obj", "old", "option",
+    "page", "param", "part", "pass", "pbkdf", "phrase", "policy", "prompt", "ptr", "pwd", "ref",
+    "required", "result", "row", "rsa", "rule", "salt", "screen", "scrypt", "secret", "section",
+    "sha", "size", "slot", "some", "step", "str", "temp", "test", "text", "tmp", "token", "type",
+    "user", "utf", "val", "var", "version", "view", "word",
+];
+
+/// A word and a number of one to four digits, perhaps with a mark after it: `dragon12`, `Winter77!`.
+fn human_password(value: &str) -> bool {
+    let plain = value.trim_end_matches(|c: char| "!@#$%&*?".contains(c));
+    let word = plain.trim_end_matches(|c: char| c.is_ascii_digit());
+    let lower = word.to_ascii_lowercase();
+    (4..=16).contains(&word.len())
+        && (1..=4).contains(&(plain.len() - word.len()))
+        && value.len() <= plain.len() + 3
+        && word.bytes().all(|b| b.is_ascii_alphabetic())
+        && !word.bytes().skip(1).any(|b| b.is_ascii_uppercase())
+        && is_pronounceable(word)
+        && !NUMBERED_THINGS.iter().any(|thing| {
+            let compound = thing.len() >= 4 && (lower.starts_with(thing) || lower.ends_with(thing));
+            lower == *thing || compound
+        })
 }
 
 /// `name:password` in base64.
@@ -509,8 +577,15 @@ mod tests {
     fn words_for_passwords_are_no_passwords() {
         table(
             not_password_word,
-            &["q7R2zL9vX1", "A7B9C1", "hunter2"],
-            &["password", "Password", "PASSWORD", "[secret]", "DB_PASS"],
+            &["q7R2zL9vX1", "A7B9C1", "hunter2", "KWERT!#%"],
+            &[
+                "password",
+                "Password",
+                "PASSWORD",
+                "[secret]",
+                "DB_PASS",
+                "@@DB_PASS@@",
+            ],
         );
     }
 
@@ -526,6 +601,8 @@ mod tests {
                 "8f14e45fceea167a5a36dedd4bea2543",
                 "qwrtzxcvb",
                 "IqZbWpXk",
+                "/q7R2zL9vX1q7R2zL9vX1q7R2zL9vX1q7R2zL9vX",
+                "P@ss.w0rd",
             ],
             &[
                 "password",
@@ -545,6 +622,8 @@ mod tests {
                 "!vault",
                 "rsa-sha2-512",
                 "me@host.org",
+                "q7r2zl9vx1@acme.com",
+                "/srv/q7R2zL9vX1/q7R2zL9vX1/q7R2zL9vX1",
                 "getpass()",
                 "request.headers[0]",
                 "{name}-9x8y7z",
@@ -564,6 +643,28 @@ mod tests {
     fn a_uuid_is_told_by_its_groups() {
         let uuid = "123e4567-e89b-42d3-a456-426614174000";
         table(not_uuid, &["123e4567", "123e4567-e89b"], &[uuid]);
+    }
+
+    #[test]
+    fn people_take_a_word_and_a_number() {
+        table(
+            human_password,
+            &["dragon12", "Winter77!", "hunter2", "purple1987"],
+            &[
+                "step2",
+                "user1",
+                "sha256",
+                "password1",
+                "passWord1",
+                "dragon",
+                "12345",
+                "qzxvbn12",
+                "cat1",
+                "dragon12345",
+                "two words1",
+                "",
+            ],
+        );
     }
 
     #[test]
