@@ -59,7 +59,7 @@ pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
     if !text.contains(|c| is_backspace(c) || c == ESCAPE) {
         return None;
     }
-    // What is still there, and from where on the text after it is not.
+    // What is still there.
     let mut kept: Vec<Range<usize>> = Vec::new();
     let mut shown_from = 0;
     for (at, c) in text.char_indices() {
@@ -67,20 +67,27 @@ pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
             continue;
         }
         if is_backspace(c) {
-            kept.pop();
+            kept.pop_if(|last| {
+                last.end = text.floor_char_boundary(last.end - 1);
+                last.start == last.end
+            });
         } else if let Some(len) = terminal_code(&text.as_bytes()[at..]) {
             shown_from = at + len;
         } else {
-            kept.push(at..at + c.len_utf8());
+            let end = at + c.len_utf8();
+            match kept.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => kept.push(at..end),
+            }
         }
     }
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut done = 0;
-    for c in kept {
-        if c.start > done {
-            rewrite.replace(done..c.start, "");
+    for part in kept {
+        if part.start > done {
+            rewrite.replace(done..part.start, "");
         }
-        done = c.end;
+        done = part.end;
     }
     if done < text.len() {
         rewrite.replace(done..text.len(), "");
