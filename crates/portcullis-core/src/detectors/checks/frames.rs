@@ -103,7 +103,7 @@ mod tests {
 
     const LINE: &str = "RHtUVQcDMpg0TMkxpdzPaEMM1ZA7V0FhHVJWDBt2hWdQZUm14QhoxhLPAbQcEFUV";
 
-    /// A certificate, and the first lines of a public key of SSH's and of a signature of OpenPGP's.
+    /// A certificate, and the first lines of a public key as SSH has it and of a signature as PGP has it.
     const PUBLIC: [&str; 3] = [
         "MIIBmjCCAT+gAwIBAgIUZPCfoUwjmzyo0SkhbvB+YTzPKhIwCgYIKoZIzj0EAwIw\nIjERMA8GA1UEAwwIYWNtZS5kZXYxDTALBgNVBAoMBEFjbWUwHhcNMjYxMTE3MDM1\nOTM2WhcNMjYxMTE5MDM1OTM2WjAiMREwDwYDVQQDDAhhY21lLmRldjENMAsGA1UE\nCgwEQWNtZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABNAWcgwfrnUCXyV1Wvr1\nseHfjITj/9bmNe1dc954uqYpXYtrtpLi347zE3Y2h4ogOcvvZDl4P3p/b0zs6caJ\nDZyjUzBRMB0GA1UdDgQWBBQPC2coFNRVx/R1b1EylVPsOpRw2jAfBgNVHSMEGDAW\ngBQPC2coFNRVx/R1b1EylVPsOpRw2jAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49\nBAMCA0kAMEYCIQC1rZ+6iusiEULOveeHsc/4UNNCAi7uEtSOJJ1IVWq4xAIhAOZr\nCcy8YkD8USg7ibfZYrRb48hbJkmvknWmdDP8xzzn",
         "AAAAB3NzaC1yc2EAAAADAQABAAABAQ\nRHtUVQcDMpg0TMkxpdzPaEMM1ZA7V0FhHVJWDBt2hWdQZUm14QhoxhLPAbQcEFUV",
