@@ -5,6 +5,7 @@
 
 mod europe;
 mod frames;
+mod human;
 mod personal;
 mod secrets;
 mod tokens;
@@ -61,6 +62,7 @@ fn all() -> impl Iterator<Item = NamedCheck> {
         .iter()
         .chain(tokens::CHECKS)
         .chain(frames::CHECKS)
+        .chain(human::CHECKS)
         .chain(personal::CHECKS)
         .chain(europe::CHECKS)
         .chain(world::CHECKS)

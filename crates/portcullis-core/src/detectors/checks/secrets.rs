@@ -14,7 +14,6 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("opaque", opaque),
     ("mixed", mixed),
     ("not-uuid", not_uuid),
-    ("human-password", human_password),
     ("base64", |value| base64(value).is_some()),
     ("basic-credentials", basic_credentials),
     ("jwt", jwt),
@@ -372,7 +371,7 @@ fn humps(word: &str) -> usize {
     1 + starts.count()
 }
 
-fn is_pronounceable(word: &str) -> bool {
+pub(super) fn is_pronounceable(word: &str) -> bool {
     let is_vowel = |b: &u8| b"aeiouyAEIOUY".contains(b);
     let consonants = word
         .as_bytes()
@@ -393,36 +392,6 @@ fn not_uuid(value: &str) -> bool {
     let groups: Vec<&str> = value.split('-').collect();
     let lengths = groups.iter().map(|group| group.len());
     !(lengths.eq([8, 4, 4, 4, 12]) && value.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
-}
-
-/// What stands before a number where no password is meant: `step2`, `user1`, `sha256`.
-const NUMBERED_THINGS: &[&str] = &[
-    "aes", "algo", "answer", "arg", "auth", "bar", "base", "baz", "bcrypt", "bit", "box", "buf",
-    "button", "byte", "cell", "char", "col", "count", "cred", "data", "default", "demo", "dialog",
-    "digest", "digit", "entry", "env", "field", "file", "float", "foo", "form", "group", "hash",
-    "hmac", "http", "idx", "index", "input", "int", "item", "key", "label", "len", "level", "line",
-    "login", "max", "min", "mode", "name", "new", "node", "num", "oauth", "obj", "old", "option",
-    "page", "param", "part", "pass", "pbkdf", "phrase", "policy", "prompt", "ptr", "pwd", "ref",
-    "required", "result", "row", "rsa", "rule", "salt", "screen", "scrypt", "secret", "section",
-    "sha", "size", "slot", "some", "step", "str", "temp", "test", "text", "tmp", "token", "type",
-    "user", "utf", "val", "var", "version", "view", "word",
-];
-
-/// A word and a number of one to four digits, perhaps with a mark after it: `dragon12`, `Winter77!`.
-fn human_password(value: &str) -> bool {
-    let plain = value.trim_end_matches(|c: char| "!@#$%&*?".contains(c));
-    let word = plain.trim_end_matches(|c: char| c.is_ascii_digit());
-    let lower = word.to_ascii_lowercase();
-    (4..=16).contains(&word.len())
-        && (1..=4).contains(&(plain.len() - word.len()))
-        && value.len() <= plain.len() + 3
-        && word.bytes().all(|b| b.is_ascii_alphabetic())
-        && !word.bytes().skip(1).any(|b| b.is_ascii_uppercase())
-        && is_pronounceable(word)
-        && !NUMBERED_THINGS.iter().any(|thing| {
-            let compound = thing.len() >= 4 && (lower.starts_with(thing) || lower.ends_with(thing));
-            lower == *thing || compound
-        })
 }
 
 /// `name:password` in base64.
@@ -643,28 +612,6 @@ mod tests {
     fn a_uuid_is_told_by_its_groups() {
         let uuid = "123e4567-e89b-42d3-a456-426614174000";
         table(not_uuid, &["123e4567", "123e4567-e89b"], &[uuid]);
-    }
-
-    #[test]
-    fn people_take_a_word_and_a_number() {
-        table(
-            human_password,
-            &["dragon12", "Winter77!", "hunter2", "purple1987"],
-            &[
-                "step2",
-                "user1",
-                "sha256",
-                "password1",
-                "passWord1",
-                "dragon",
-                "12345",
-                "qzxvbn12",
-                "cat1",
-                "dragon12345",
-                "two words1",
-                "",
-            ],
-        );
     }
 
     #[test]
