@@ -48,7 +48,7 @@ pub enum Disguise {
     Leet,
     /// Letters set apart. Where all gaps were alike, the words of the view run together.
     Spaced,
-    /// Characters that a backspace takes back.
+    /// Characters that a backspace takes back, and codes that a terminal does not show.
     Erased,
     /// Letters in reverse order, upside down or behind a direction override.
     Reversed,

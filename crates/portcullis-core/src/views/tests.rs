@@ -122,6 +122,11 @@ fn a_disguised_phrase_is_read_and_found_where_it_stands() {
         ("s k - a b c d e f g h i j k", Spaced, "sk-abcdefghijk"),
         // Taken back, turned, overridden.
         ("igm\u{8}nore prex\u{7f}vious", Erased, "ignore previous"),
+        (
+            "ig\x1b[1;31mnore\x1b[0m prev\x1b(Bious",
+            Erased,
+            "ignore previous",
+        ),
         ("suoᴉʇɔnɹʇsuᴉ snoᴉʌǝɹd ǝɹouƃᴉ", Reversed, PHRASE),
         // Escapes.
         ("%69%67%6e%6f%72%65 previous", Escaped, "ignore previous"),

@@ -53,32 +53,71 @@ pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrit
     readings
 }
 
-/// The text with what its backspaces take back taken back.
+/// The text as a terminal shows it: without the codes for colours and the like, and with what backspaces take back taken
+/// back.
 pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
-    if !text.contains(is_backspace) {
+    if !text.contains(|c| is_backspace(c) || c == ESCAPE) {
         return None;
     }
-    // What is still there, and from where on the text after it is not.
+    // What is still there.
     let mut kept: Vec<Range<usize>> = Vec::new();
+    let mut shown_from = 0;
     for (at, c) in text.char_indices() {
+        if at < shown_from {
+            continue;
+        }
         if is_backspace(c) {
-            kept.pop();
+            kept.pop_if(|last| {
+                last.end = text.floor_char_boundary(last.end - 1);
+                last.start == last.end
+            });
+        } else if let Some(len) = terminal_code(&text.as_bytes()[at..]) {
+            shown_from = at + len;
         } else {
-            kept.push(at..at + c.len_utf8());
+            let end = at + c.len_utf8();
+            match kept.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => kept.push(at..end),
+            }
         }
     }
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut done = 0;
-    for c in kept {
-        if c.start > done {
-            rewrite.replace(done..c.start, "");
+    for part in kept {
+        if part.start > done {
+            rewrite.replace(done..part.start, "");
         }
-        done = c.end;
+        done = part.end;
     }
     if done < text.len() {
         rewrite.replace(done..text.len(), "");
     }
     Some(rewrite)
+}
+
+const ESCAPE: char = '\x1b';
+
+/// The length of the control sequence or short escape (ECMA-48) that this begins with.
+fn terminal_code(bytes: &[u8]) -> Option<usize> {
+    const LONGEST: usize = 48;
+    let (first, rest) = bytes.strip_prefix(b"\x1b")?.split_first()?;
+    let is_middle = |byte: &u8| match first {
+        b'[' => (0x20..0x40).contains(byte),
+        _ => (0x20..0x30).contains(byte),
+    };
+    match first {
+        b'[' | 0x20..0x30 => {
+            let middle = rest
+                .iter()
+                .take(LONGEST)
+                .take_while(|byte| is_middle(byte))
+                .count();
+            let last = rest.get(middle)?;
+            (0x30..0x7f).contains(last).then_some(middle + 3)
+        }
+        0x30..0x7f => Some(2),
+        _ => None,
+    }
 }
 
 fn is_backspace(c: char) -> bool {

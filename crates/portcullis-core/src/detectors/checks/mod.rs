@@ -4,6 +4,8 @@
 //! is a function of the matched value alone, so it holds or not however the text is cut.
 
 mod europe;
+mod frames;
+mod human;
 mod personal;
 mod secrets;
 mod tokens;
@@ -59,6 +61,8 @@ fn all() -> impl Iterator<Item = NamedCheck> {
     secrets::CHECKS
         .iter()
         .chain(tokens::CHECKS)
+        .chain(frames::CHECKS)
+        .chain(human::CHECKS)
         .chain(personal::CHECKS)
         .chain(europe::CHECKS)
         .chain(world::CHECKS)

@@ -192,13 +192,18 @@ const PASSWORD_WORDS: &[&str] = &[
     "host",
 ];
 
-/// Not `password`, nor `PASSWORD` or another word in capitals.
+/// Not `password`, nor `PASSWORD` or another word in capitals. One with marks of three sorts is no word.
 fn not_password_word(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let word = lower.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let digits = value.bytes().any(|b| b.is_ascii_digit());
     let capitals = value.bytes().any(|b| b.is_ascii_uppercase())
-        && !value.bytes().any(|b| b.is_ascii_lowercase());
+        && !value.bytes().any(|b| b.is_ascii_lowercase())
+        && b"!@#$%^&*?~"
+            .iter()
+            .filter(|mark| value.as_bytes().contains(mark))
+            .count()
+            < 3;
     !PASSWORD_WORDS.contains(&word) && (digits || !capitals)
 }
 
@@ -227,7 +232,8 @@ fn opaque(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let foreign = value.chars().filter(|c| !c.is_ascii()).count();
     !(CODE_MARKS.iter().any(|mark| lower.contains(mark))
-        || REFERENCES.iter().any(|start| lower.starts_with(start))
+        || REFERENCES.iter().any(|start| lower.starts_with(start)) && !is_random_run(value)
+        || is_address(&lower)
         || foreign * 2 > value.chars().count()
         || has_template_name(value)
         || is_call(value)
@@ -236,6 +242,37 @@ fn opaque(value: &str) -> bool {
         || value
             .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
             .all(is_wordish))
+}
+
+/// Base64 that happens to begin with a slash, as one in 64 does: no path has so much of everything in one of its parts.
+fn is_random_run(value: &str) -> bool {
+    let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
+    let longest = value.split('/').map(str::len).max().unwrap_or(0);
+    longest >= 16
+        && value.len() >= 32
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
+        && count(u8::is_ascii_uppercase) * 8 >= value.len()
+        && count(u8::is_ascii_lowercase) * 8 >= value.len()
+        && count(u8::is_ascii_digit) >= 2
+}
+
+/// The domains that most addresses are at.
+const TOP_LEVEL: &[&str] = &[
+    "com", "net", "org", "edu", "gov", "info", "io", "dev", "co", "uk", "de", "fr", "ru", "cn",
+    "jp", "kr", "in", "br", "it", "es", "nl",
+];
+
+/// `build42@acme.com`.
+fn is_address(lower: &str) -> bool {
+    lower.split_once('@').is_some_and(|(name, host)| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-+".contains(&b);
+        let domain = host.rsplit_once('.');
+        name.len() >= 3
+            && name.bytes().chain(host.bytes()).all(plain)
+            && domain.is_some_and(|(labels, top)| labels.len() >= 3 && TOP_LEVEL.contains(&top))
+    })
 }
 
 /// How the names of files end that are referred to from configuration, code and records of what is stored.
@@ -334,7 +371,7 @@ fn humps(word: &str) -> usize {
     1 + starts.count()
 }
 
-fn is_pronounceable(word: &str) -> bool {
+pub(super) fn is_pronounceable(word: &str) -> bool {
     let is_vowel = |b: &u8| b"aeiouyAEIOUY".contains(b);
     let consonants = word
         .as_bytes()
@@ -509,8 +546,15 @@ mod tests {
     fn words_for_passwords_are_no_passwords() {
         table(
             not_password_word,
-            &["q7R2zL9vX1", "A7B9C1", "hunter2"],
-            &["password", "Password", "PASSWORD", "[secret]", "DB_PASS"],
+            &["q7R2zL9vX1", "A7B9C1", "hunter2", "KWERT!#%"],
+            &[
+                "password",
+                "Password",
+                "PASSWORD",
+                "[secret]",
+                "DB_PASS",
+                "@@DB_PASS@@",
+            ],
         );
     }
 
@@ -526,6 +570,8 @@ mod tests {
                 "8f14e45fceea167a5a36dedd4bea2543",
                 "qwrtzxcvb",
                 "IqZbWpXk",
+                "/q7R2zL9vX1q7R2zL9vX1q7R2zL9vX1q7R2zL9vX",
+                "P@ss.w0rd",
             ],
             &[
                 "password",
@@ -545,6 +591,8 @@ mod tests {
                 "!vault",
                 "rsa-sha2-512",
                 "me@host.org",
+                "q7r2zl9vx1@acme.com",
+                "/srv/q7R2zL9vX1/q7R2zL9vX1/q7R2zL9vX1",
                 "getpass()",
                 "request.headers[0]",
                 "{name}-9x8y7z",

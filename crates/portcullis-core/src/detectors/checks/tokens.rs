@@ -14,18 +14,22 @@ pub(super) const CHECKS: &[NamedCheck] = &[
 
 /// A full line of a PEM block or of an OpenSSH key, as random bytes give it: of every sort of character its share. A digest
 /// in hexadecimal, a path and a long name lack one or the other.
-fn key_line(value: &str) -> bool {
+pub(super) fn key_line(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let len = value.len();
     let base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/".contains(b);
     let letters = |b: &u8| b.is_ascii_alphabetic() && !b.is_ascii_hexdigit();
-    // The rarer of the two cases; without digits there must be more of it, or a camel-cased name would do.
+    // The rarer of the two cases; with few digits there must be more of it, or a camel-cased name would do.
     let rarer = count(u8::is_ascii_uppercase).min(count(u8::is_ascii_lowercase));
-    let has_digits = count(u8::is_ascii_digit) * 24 >= len;
+    let share = match count(u8::is_ascii_digit) {
+        0 => 7,
+        digits if digits * 24 < len => 8,
+        _ => 10,
+    };
     matches!(len, 64 | 70)
         && count(base64) == len
         && count(letters) * 4 >= len
-        && rarer * if has_digits { 10 } else { 7 } >= len * 2
+        && rarer * share >= len * 2
 }
 
 /// The last eight characters are the CRC32 of those between the prefix and them, in hexadecimal.
@@ -51,7 +55,7 @@ fn jfrog_reference(value: &str) -> bool {
 }
 
 /// In base64, with or without line breaks, a key's DER: a sequence that begins with its version, and no certificate.
-fn private_der(value: &str) -> bool {
+pub(super) fn private_der(value: &str) -> bool {
     let text = value.replace("\\n", "").replace("\\r", "");
     let text: String = text
         .chars()
