@@ -221,6 +221,11 @@ def network_logits(model: Classifier, data: Set, pool: dict) -> np.ndarray:
     return found
 
 
+def recall(found: np.ndarray, kinds: np.ndarray) -> float:
+    """In percent, kinds alike."""
+    return round(100 * float(np.mean([found[kinds == kind].mean() for kind in np.unique(kinds)])), 1)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
@@ -246,17 +251,14 @@ def main() -> None:
     kinds, attack, alone = np.array(data.kinds)[data.kind[held]], data.label[held] > 0, highest(said)
     for number, name in enumerate(("user", "tool")):
         mine = data.channel[held] == number
-        weights = family_weights(list(kinds[mine & ~attack]))
-        share = float(weights[alone[mine & ~attack] >= own].sum())
-
-        def recall(score: np.ndarray, cut: float) -> float:
-            each = [(score[mine & attack & (kinds == kind)] >= cut).mean() for kind in np.unique(kinds[mine & attack])]
-            return round(100 * float(np.mean(each)), 1)
-
-        print(f"{name}: {100 * share:.2f} % flagged; the network finds {recall(alone, own)}", end="")
+        harmless, wanted = mine & ~attack, mine & attack
+        weights = family_weights(list(kinds[harmless]))
+        share = float(weights[alone[harmless] >= own].sum())
+        print(f"{name}: {100 * share:.2f} % flagged; the network finds {recall(alone[wanted] >= own, kinds[wanted])}", end="")
         for say in (0.4, 0.7, 1.0):
             both = highest(said + say * bag)
-            print(f", with {say} of the bag {recall(both, cut_at(both[mine & ~attack], weights, share))}", end="")
+            found = both[wanted] >= cut_at(both[harmless], weights, share)
+            print(f", with {say} of the bag {recall(found, kinds[wanted])}", end="")
         print()
 
 
