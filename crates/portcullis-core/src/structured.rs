@@ -118,10 +118,10 @@ const SHORT: usize = 128;
 /// Bytes of short strings that are looked at together.
 const SHORT_TOGETHER: usize = 512;
 
-/// Each begins at a multiple of this, as it would by itself: so its features are seen in the same blocks.
+/// Each begins at a multiple of this, as it would by itself, so that a long run in it is seen as it would be then.
 const ALIGNMENT: usize = 16;
 
-/// What is left over before and between them.
+/// What is left over between them. One at least comes behind each, as [`BETWEEN`] begins with it too.
 const FILLER: u8 = b'\n';
 
 impl<'s> Short<'s> {

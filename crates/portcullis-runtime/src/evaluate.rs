@@ -304,7 +304,8 @@ impl Gateway {
                     at: Instant::now(),
                 };
                 let asked = settings.sync_parallel.then(&mut ask);
-                last = asked.as_ref().map_or(last, |asked| asked.at);
+                // What it took to get this ready is not the next rule's doing.
+                last = asked.as_ref().map_or_else(Instant::now, |asked| asked.at);
                 let turn = gathered.coverage.rules.len() + fenced.len();
                 fenced.push(Fenced { place, turn, asked });
                 continue;

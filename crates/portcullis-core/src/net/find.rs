@@ -101,8 +101,9 @@ pub(crate) fn may_hold_host(text: &str, bare: bool) -> bool {
         return bare && (may_be() || command::is_plain_command(text));
     }
     // Of several words only the first can make hosts of the others.
+    let text = text.trim_end_matches(' ');
     match text.bytes().position(|byte| byte == b' ') {
-        Some(end @ 1..) if end + 1 < text.len() => command::may_begin_with(&text[..end]),
+        Some(end @ 1..) => command::may_begin_with(&text[..end]),
         _ => true,
     }
 }

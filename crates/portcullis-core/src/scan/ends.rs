@@ -1,39 +1,80 @@
 //! Which patterns ask for the beginning or the end of a text.
 //!
-//! Short texts are searched together, with [`BETWEEN`] between them. `(?:^|[^0-9])` takes that as well as the beginning: what
-//! such a pattern matches in a text, it matches among others too. Of one that is content with nothing but the
-//! beginning, that cannot be said.
+//! Short texts are searched together, with [`BETWEEN`] before each and [`BEHIND`] behind it. `(?:^|[^0-9])` takes that as
+//! well as the beginning: what such a pattern matches in a text, it matches among others too. Of one that is content with
+//! nothing but the beginning, that cannot be said.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// What stands between texts that are searched together: the end of a line and of a sentence, so that nearly all
-/// that may stand before the first word may be found in it.
+/// What stands before each of the texts that are searched together, and at last: the end of a line and of a sentence, so
+/// that nearly all that may stand before the first word may be found in it.
 pub(crate) const BETWEEN: &str = "\n.\n";
+
+/// What is certain to stand behind each.
+const BEHIND: &str = "\n";
 
 /// Whether a pattern may match a text, and not where the text stands between others.
 pub(super) fn knows_ends(hir: &Hir) -> bool {
-    let looks = hir.properties().look_set();
-    if !looks.contains(Look::Start) && !looks.contains(Look::End) {
-        return false;
-    }
     match hir.kind() {
-        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => false,
-        HirKind::Look(look) => matches!(look, Look::Start | Look::End),
-        HirKind::Repetition(repetition) => knows_ends(&repetition.sub),
+        _ if !has_ends(hir) => false,
         HirKind::Capture(capture) => knows_ends(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().any(knows_ends),
-        HirKind::Alternation(branches) => {
-            let between = BETWEEN.as_bytes();
-            let mut lengths = 1..=between.len();
-            let starts = lengths.clone().map(|len| &between[between.len() - len..]);
-            let start = starts.fold(false, |any, text| any || takes_one(branches, text));
-            let end = lengths.any(|len| takes_one(branches, &between[..len]));
-            branches.iter().any(|branch| match branch.kind() {
-                HirKind::Look(Look::Start) => !start,
-                HirKind::Look(Look::End) => !end,
-                _ => knows_ends(branch),
-            })
+        HirKind::Alternation(branches) => branches.iter().any(knows_ends),
+        // Only what comes first can stand at the beginning, and only what comes last at the end.
+        HirKind::Concat(parts) => match parts.as_slice() {
+            [first, middle @ .., last] => {
+                !takes_instead(first, Edge::Start)
+                    || !takes_instead(last, Edge::End)
+                    || middle.iter().any(has_ends)
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+fn has_ends(hir: &Hir) -> bool {
+    let looks = hir.properties().look_set();
+    looks.contains(Look::Start) || looks.contains(Look::End)
+}
+
+/// A side of a text.
+#[derive(Clone, Copy)]
+enum Edge {
+    Start,
+    End,
+}
+
+/// Whether the first or last part of a pattern takes what stands beside the text wherever it takes this edge of it, and knows
+/// nothing of the other edge.
+fn takes_instead(hir: &Hir, edge: Edge) -> bool {
+    match hir.kind() {
+        _ if !has_ends(hir) => true,
+        HirKind::Capture(capture) => takes_instead(&capture.sub, edge),
+        HirKind::Concat(parts) => {
+            let (outer, others) = match (edge, parts.as_slice()) {
+                (Edge::Start, [outer, others @ ..]) | (Edge::End, [others @ .., outer]) => {
+                    (outer, others)
+                }
+                (_, []) => return true,
+            };
+            takes_instead(outer, edge) && !others.iter().any(has_ends)
         }
+        HirKind::Alternation(branches) => branches.iter().all(|branch| match branch.kind() {
+            HirKind::Look(look) => {
+                let (this, beside) = match edge {
+                    Edge::Start => (Look::Start, BETWEEN.as_bytes()),
+                    Edge::End => (Look::End, BEHIND.as_bytes()),
+                };
+                let mut lengths = 1..=beside.len();
+                *look == this
+                    && lengths.any(|len| match edge {
+                        Edge::Start => takes_one(branches, &beside[beside.len() - len..]),
+                        Edge::End => takes_one(branches, &beside[..len]),
+                    })
+            }
+            _ => takes_instead(branch, edge),
+        }),
+        _ => false,
     }
 }
 
@@ -112,6 +153,16 @@ mod tests {
             (r"abc(?:\s|$|[;&])", false),
             (r"abc(?:[;&]|$)", true),
             (r"abc(?:\.|$)", true),
+            (r"abc(?:\s?[.!]|$)", true),
+            (r"abc(?:\s[.]|$)", true),
+            (r"abc(?:x|y(?:\s|$))", false),
+            (r"abc(?:\s|$)?", true),
+            (r"\b(?:^|\s)abc", true),
+            (r"(?:^|\s){2}abc", true),
+            (r"(?:^|\s)(?:^|\s)abc", true),
+            (r"abc(?:\s|$)\b", true),
+            (r"(?:^|\s)abc|(?:^|[^a])def", false),
+            (r"(?:$|\s)abc", true),
             ("(?:(?:abc|^def)|x)", true),
         ] {
             let hir = regex_syntax::parse(pattern).unwrap();

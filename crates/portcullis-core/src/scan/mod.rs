@@ -386,8 +386,8 @@ impl Scanner {
         self.scan_with(text, features, event_type)
     }
 
-    /// Whether texts of such an event can be searched together, with [`BETWEEN`] between them: what may match one of
-    /// them may then match where it stands.
+    /// Whether texts of such an event can be searched together, with [`BETWEEN`] before each and at least the end of a line
+    /// behind: what may match one of them may then match where it stands.
     pub(crate) fn joins(&self, event_type: &EventType) -> bool {
         self.filters[stage(event_type)].joins
     }

@@ -127,6 +127,11 @@ fn a_disguised_phrase_is_read_and_found_where_it_stands() {
             Erased,
             "ignore previous",
         ),
+        (
+            "ig\x1b]0;title\x07nore prev\x1b]8;;x\x1b\\ious",
+            Erased,
+            "ignore previous",
+        ),
         ("suoᴉʇɔnɹʇsuᴉ snoᴉʌǝɹd ǝɹouƃᴉ", Reversed, PHRASE),
         // Escapes.
         ("%69%67%6e%6f%72%65 previous", Escaped, "ignore previous"),

@@ -100,12 +100,23 @@ const ESCAPE: char = '\x1b';
 /// The length of the control sequence or short escape (ECMA-48) that this begins with.
 fn terminal_code(bytes: &[u8]) -> Option<usize> {
     const LONGEST: usize = 48;
+    const LONGEST_STRING: usize = 256;
     let (first, rest) = bytes.strip_prefix(b"\x1b")?.split_first()?;
     let is_middle = |byte: &u8| match first {
         b'[' => (0x20..0x40).contains(byte),
         _ => (0x20..0x30).contains(byte),
     };
     match first {
+        // A string for the terminal, such as a title, up to BEL or ESC \.
+        b']' | b'P' | b'X' | b'^' | b'_' => {
+            let string = &rest[..rest.len().min(LONGEST_STRING)];
+            let end = string.iter().position(|byte| matches!(byte, 0x07 | 0x1b))?;
+            match rest[end..] {
+                [0x07, ..] => Some(end + 3),
+                [0x1b, b'\\', ..] => Some(end + 4),
+                _ => None,
+            }
+        }
         b'[' | 0x20..0x30 => {
             let middle = rest
                 .iter()

@@ -12,7 +12,8 @@ pub(super) const CHECKS: &[NamedCheck] = &[("misframed-key", misframed_key)];
 /// Lines that could be a private key's, in a frame for something public that they are not.
 fn misframed_key(value: &str) -> bool {
     let value = value.replace("\\n", "\n").replace("\\r", "\n");
-    let is_mark = |c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c));
+    // A line of dots stands for what was left out, and with it ends what can be read.
+    let is_mark = |c: char| !(c.is_ascii_alphanumeric() || "+/=.[".contains(c));
     let lines = || value.lines().map(|line| line.trim_matches(is_mark));
     if !lines().any(key_line) {
         return false;
@@ -41,6 +42,8 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (first, rest) = rest.split_first()?;
     let (len, rest) = match first {
         0..=0x7f => (usize::from(*first), rest),
+        // Without a length it ends with all the rest (BER).
+        0x80 => (rest.len(), rest),
         0x81..=0x83 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
             let len = digits
@@ -58,6 +61,11 @@ fn fits(mut bytes: &[u8], depth: usize) -> bool {
     const DEEPEST: usize = 12;
     // A header that is cut off.
     while bytes.len() > 4 {
+        // The end of what has no length.
+        if let Some(rest) = bytes.strip_prefix(&[0, 0]) {
+            bytes = rest;
+            continue;
+        }
         let Some((tag, inside, after)) = element(bytes) else {
             return false;
         };
@@ -115,6 +123,12 @@ mod tests {
         for text in PUBLIC {
             assert!(!misframed_key(text), "{text}");
             assert!(!misframed_key(&text.replace('\n', "\\n")), "{text}");
+        }
+        let lines: Vec<&str> = PUBLIC[0].lines().collect();
+        for cut in 1..lines.len() {
+            let [first, last] = [&lines[..cut], &lines[cut..]].map(|part| part.join("\n"));
+            assert!(!misframed_key(&format!("{first}\n...\n{last}")), "{cut}");
+            assert!(!misframed_key(&format!("{first}\n[...]\n{last}")), "{cut}");
         }
         assert!(!misframed_key("too short to be a key"));
     }

@@ -9,14 +9,15 @@ pub(super) const CHECKS: &[NamedCheck] = &[("human-password", human_password)];
 /// What stands before a number where no password is meant: `step2`, `user1`, `sha256`.
 const NUMBERED_THINGS: &[&str] = &[
     "aes", "algo", "answer", "arg", "auth", "bar", "base", "baz", "bcrypt", "bit", "box", "buf",
-    "button", "byte", "cell", "char", "col", "count", "cred", "data", "default", "demo", "dialog",
-    "digest", "digit", "entry", "env", "field", "file", "float", "foo", "form", "group", "hash",
-    "hmac", "http", "idx", "index", "input", "int", "item", "key", "label", "len", "level", "line",
-    "login", "max", "min", "mode", "name", "new", "node", "num", "oauth", "obj", "old", "option",
-    "page", "param", "part", "pass", "pbkdf", "phrase", "policy", "prompt", "ptr", "pwd", "ref",
-    "required", "result", "row", "rsa", "rule", "salt", "screen", "scrypt", "secret", "section",
-    "sha", "size", "slot", "some", "step", "str", "temp", "test", "text", "tmp", "token", "type",
-    "user", "utf", "val", "var", "version", "view", "word",
+    "button", "byte", "case", "cell", "char", "check", "col", "count", "cred", "data", "default",
+    "demo", "dialog", "digest", "digit", "entry", "env", "field", "file", "float", "foo", "form",
+    "group", "hash", "hmac", "http", "idx", "index", "input", "int", "item", "key", "label", "len",
+    "level", "line", "login", "max", "min", "mode", "name", "new", "node", "num", "oauth", "obj",
+    "old", "option", "page", "param", "part", "pass", "path", "pbkdf", "phase", "phrase", "policy",
+    "prompt", "ptr", "pwd", "ref", "required", "result", "round", "row", "rsa", "rule", "salt",
+    "screen", "scrypt", "secret", "section", "sha", "size", "slot", "some", "stage", "step", "str",
+    "temp", "test", "text", "tmp", "token", "type", "uint", "unit", "user", "utf", "val", "value",
+    "var", "version", "view", "word",
 ];
 
 /// A word and a number of one to four digits, perhaps with a mark after it: `dragon12`, `Winter77!`.

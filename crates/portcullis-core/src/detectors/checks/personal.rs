@@ -283,9 +283,17 @@ fn phone_digits(value: &str) -> Option<Vec<u32>> {
     digits(main.trim().trim_start_matches('+'))
 }
 
+/// Four numbers with nothing but dots between them: an address of a host, or a version.
+fn is_dotted(value: &str) -> bool {
+    let parts: Vec<&str> = value.split('.').collect();
+    let number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    parts.len() == 4 && parts.iter().all(number)
+}
+
 /// So many digits as a subscriber can have, and neither a date nor somebody counting.
 fn phone(value: &str) -> bool {
     phone_digits(value).is_some_and(|d| (7..=15).contains(&d.len()) && !uniform(&d))
+        && !is_dotted(value)
         && !starts_with_date(value)
         && !counts_up(value)
 }

@@ -246,15 +246,16 @@ fn opaque(value: &str) -> bool {
 
 /// Base64 that happens to begin with a slash, as one in 64 does: no path has so much of everything in one of its parts.
 fn is_random_run(value: &str) -> bool {
-    let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
-    let longest = value.split('/').map(str::len).max().unwrap_or(0);
-    longest >= 16
+    let longest = value.split('/').max_by_key(|part| part.len());
+    let longest = longest.unwrap_or_default();
+    let count = |is: fn(&u8) -> bool| longest.bytes().filter(is).count();
+    longest.len() >= 16
         && value.len() >= 32
         && value
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
-        && count(u8::is_ascii_uppercase) * 8 >= value.len()
-        && count(u8::is_ascii_lowercase) * 8 >= value.len()
+        && count(u8::is_ascii_uppercase) * 5 >= longest.len()
+        && count(u8::is_ascii_lowercase) * 5 >= longest.len()
         && count(u8::is_ascii_digit) >= 2
 }
 
