@@ -51,11 +51,10 @@ fn takes_instead(hir: &Hir, edge: Edge) -> bool {
         _ if !has_ends(hir) => true,
         HirKind::Capture(capture) => takes_instead(&capture.sub, edge),
         HirKind::Concat(parts) => {
-            let (outer, others) = match (edge, parts.as_slice()) {
-                (Edge::Start, [outer, others @ ..]) | (Edge::End, [others @ .., outer]) => {
-                    (outer, others)
-                }
-                (_, []) => return true,
+            let ((Edge::Start, [outer, others @ ..]) | (Edge::End, [others @ .., outer])) =
+                (edge, parts.as_slice())
+            else {
+                return true;
             };
             takes_instead(outer, edge) && !others.iter().any(has_ends)
         }

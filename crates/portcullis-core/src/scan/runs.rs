@@ -34,7 +34,7 @@ pub(crate) fn next_stretch(
 fn next_solid<const N: usize>(bytes: &[u8], start: usize) -> Option<usize> {
     let (blocks, _) = bytes.get(start..)?.as_chunks::<N>();
     // Without a way out in between, the compiler compares many bytes at once.
-    let solid = |block: &[u8; N]| block.iter().fold(true, |all, byte| all & (*byte > b' '));
+    let solid = |block: &[u8; N]| block.iter().fold(u8::MAX, |least, b| least.min(*b)) > b' ';
     let place = blocks.iter().position(solid)? * N;
     Some(start + place.saturating_sub(N - 1))
 }
