@@ -9,6 +9,9 @@ use super::tokens::{key_line, private_der};
 
 pub(super) const CHECKS: &[NamedCheck] = &[("misframed-key", misframed_key)];
 
+/// Lines that could be a key's, after a gap.
+const MOST_AFTER_GAP: usize = 2;
+
 /// Lines that could be a private key's, in a frame for something public that they are not.
 fn misframed_key(value: &str) -> bool {
     let value = value.replace("\\n", "\n").replace("\\r", "\n");
@@ -17,6 +20,12 @@ fn misframed_key(value: &str) -> bool {
     let lines = || value.lines().map(|line| line.trim_matches(is_mark));
     if !lines().any(key_line) {
         return false;
+    }
+    // Who leaves out the middle prints the last line or two. More of them could be anything.
+    let is_gap = |line: &str| line.contains('.') || line.contains('[');
+    let after_gap = lines().skip_while(|line| !is_gap(line));
+    if after_gap.filter(|line| key_line(line)).count() > MOST_AFTER_GAP {
+        return true;
     }
     // Armour begins with headers and ends with a checksum.
     let body: String = lines()
@@ -126,7 +135,8 @@ mod tests {
         }
         let lines: Vec<&str> = PUBLIC[0].lines().collect();
         for cut in 1..lines.len() {
-            let [first, last] = [&lines[..cut], &lines[cut..]].map(|part| part.join("\n"));
+            let end = lines.len().saturating_sub(MOST_AFTER_GAP).max(cut);
+            let [first, last] = [&lines[..cut], &lines[end..]].map(|part| part.join("\n"));
             assert!(!misframed_key(&format!("{first}\n...\n{last}")), "{cut}");
             assert!(!misframed_key(&format!("{first}\n[...]\n{last}")), "{cut}");
         }
@@ -137,6 +147,11 @@ mod tests {
     fn a_key_in_the_frame_of_another_is_told_by_what_it_is() {
         assert!(misframed_key(LINE));
         assert!(misframed_key(&format!("MIIEvQIBADAN\n{LINE}\n{LINE}")));
+        // A line of a certificate, and what was left out of it is made up for by others.
+        let first = PUBLIC[0].lines().next().unwrap();
+        assert!(misframed_key(&format!(
+            "{first}\n...\n{LINE}\n{LINE}\n{LINE}"
+        )));
         // The beginning of a certificate, and then no certificate.
         assert!(misframed_key(&format!("MIIBdTCCARug\n{LINE}\n{LINE}")));
     }
