@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the file that ships of a trained student: eight bits, calibration, threshold.
+"""Makes the file that ships of a student and the encoder: eight bits, calibration, when to look again, threshold.
 
-    training/export.py student.npz set.jsonl.gz --options student.json --out FILE.safetensors --threshold threshold.json
+    training/export.py FOLDER STUDENT.npz --options STUDENT.json --out FILE.safetensors --threshold threshold.json
 
-Calibration and threshold come from the held-out groups of the set alone. Run it before anything is evaluated.
+FOLDER is what pack.py wrote, with encoder.npz and with held.npz, what both say of the held-out windows (fast.py). All numbers come
+from the held-out groups of the set alone: run it before anything is evaluated.
 """
 
 import argparse
@@ -15,15 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from overlap import read_rows
-from reference import CHANNELS, Classifier, default_config, quantise, write_file
-from windows import cut_at, family_weights
-from wordpiece import Asset, WordPiece
+from reference import default_config, quantise, write_file
+from windows import Set, all_windows, cut_at, family_weights
+from wordpiece import Asset
 
-RATE = 0.003
+# The shares of held-out harmless texts that are looked at again, a user's and a tool's.
+LOOK = (0.02, 0.2)
+# How many of them may be flagged: of a tool's, all families together; of a user's, in every kind of which so many are held out. Users' requests
+# differ more from one collection to the next than the mean over families says.
+RATE, WORST, ENOUGH = 0.003, 0.005, 100
 
 
-def tensors_of(path: Path) -> dict:
+def student_tensors(path: Path) -> dict:
     data = np.load(path)
     tensors = {name: data[name].astype("f4") for name in data.files if name not in ("pieces", "bigrams", "labels")}
     for name in ("pieces", "bigrams"):
@@ -31,17 +35,57 @@ def tensors_of(path: Path) -> dict:
     return tensors
 
 
-def weights_of(rows: list[dict]) -> np.ndarray:
-    """Families of harmless texts alike, kinds of attacks alike, both halves alike."""
-    benign = np.array([one["label"] == "benign" for one in rows])
-    weights = np.zeros(len(rows))
-    for half in (True, False):
-        weights[benign == half] = 0.5 * family_weights([one["kind"] for one in rows if (one["label"] == "benign") == half])
-    return weights
+def config_of(options: dict) -> dict:
+    return default_config(Asset()) | {key: options[key] for key in ("dim", "bigrams", "kernel", "dilations", "heads", "hidden")}
 
 
-def calibrate(raw: np.ndarray, attack: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Scale and shift of a logistic regression on the raw value, by Newton's method."""
+class Held:
+    """The held-out texts: what they are, what they count, and their windows."""
+
+    def __init__(self, data: Set):
+        self.rows = np.flatnonzero(data.held == 1)
+        self.pool = all_windows(data, self.rows)
+        self.attack, self.tool = data.label[self.rows] > 0, data.channel[self.rows] == 1
+        self.kinds = np.array([data.kinds[kind] for kind in data.kind[self.rows]])
+        self.place = np.searchsorted(self.rows, self.pool["text"])
+
+    def largest(self, windows: np.ndarray) -> np.ndarray:
+        """Of each text's windows."""
+        best = np.full(len(self.rows), -50.0)
+        np.maximum.at(best, self.place, windows)
+        return best
+
+    def weights(self, some: np.ndarray) -> np.ndarray:
+        """Families of kinds alike; they sum to one over these texts."""
+        found = np.zeros(len(self.rows))
+        found[some] = family_weights(list(self.kinds[some]))
+        return found / found.sum()
+
+    def cuts(self, raw: np.ndarray, rates: tuple) -> np.ndarray:
+        """Where so many of a channel's harmless texts lie above, a user's and a tool's."""
+        found = []
+        for tool, rate in zip((False, True), rates):
+            some = ~self.attack & (self.tool == tool)
+            found.append(cut_at(raw[some], self.weights(some)[some], rate))
+        return np.array(found)
+
+    def thresholds(self, raw: np.ndarray) -> np.ndarray:
+        users = ~self.attack & ~self.tool
+        kinds = [some for kind in set(self.kinds[users]) for some in [users & (self.kinds == kind)] if some.sum() >= ENOUGH]
+        worst = max(float(np.quantile(raw[some], 1 - WORST, method="higher")) + 1e-4 for some in kinds)
+        return np.array([worst, self.cuts(raw, (RATE, RATE))[1]])
+
+    def calibration(self, raw: np.ndarray, cuts: np.ndarray) -> tuple[dict, float]:
+        """A logistic regression on the raw value. The shift for tools is such that one score is the cut of both channels."""
+        weights = 0.5 * self.weights(self.attack) + 0.5 * self.weights(~self.attack)
+        scale, shift = logistic(raw, self.attack, weights)
+        user, tool = cuts
+        found = {"scale": round(scale, 6), "user": round(shift, 6), "tool": round(shift + scale * (user - tool), 6)}
+        return found, float(1 / (1 + np.exp(-(scale * user + shift))))
+
+
+def logistic(raw: np.ndarray, attack: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Scale and shift, by Newton's method."""
     x = np.stack([np.clip(raw, -12, 12), np.ones_like(raw)], 1)
     loss = lambda w: float((weights * np.logaddexp(0, np.where(attack, -1, 1) * (x @ w))).sum() + 1e-4 * (w[0] - 1) ** 2)  # noqa: E731
     w = np.array([1.0, 0.0])
@@ -58,58 +102,61 @@ def calibrate(raw: np.ndarray, attack: np.ndarray, weights: np.ndarray) -> tuple
     return float(w[0]), float(w[1])
 
 
+def looked_at(held: Held, screen: np.ndarray, second: np.ndarray, rates: tuple) -> np.ndarray:
+    """What the second look says of the windows that it gets to see; very little of all others."""
+    bars = held.cuts(held.largest(screen), rates)
+    return held.largest(np.where(screen >= bars[held.tool[held.place].astype(int)], second, -50.0))
+
+
+def shares(held: Held, raw: np.ndarray) -> dict:
+    """How many of each kind are flagged, in percent."""
+    found = {}
+    cuts = held.thresholds(raw)[held.tool.astype(int)]
+    for attack, kind in sorted(set(zip(held.attack.tolist(), held.kinds.tolist()))):
+        mine = (held.attack == attack) & (held.kinds == kind)
+        found[("attack: " if attack else "benign: ") + kind] = [int(mine.sum()), round(100 * float((raw >= cuts)[mine].mean()), 1)]
+    return found
+
+
+def recall(found: dict) -> float:
+    return round(float(np.mean([share for name, (_, share) in found.items() if name.startswith("attack")])), 2)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("folder", type=Path)
     options.add_argument("student", type=Path)
-    options.add_argument("set", type=Path)
     options.add_argument("--options", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--threshold", type=Path, required=True)
-    options.add_argument("--again", action="store_true", help="take calibration and threshold from the file that --threshold names")
-    options.add_argument("--fast", action="store_true", help="with PyTorch")
-    options.add_argument("--name", default="1", help="version")
+    options.add_argument("--name", default="2", help="version")
     given = options.parse_args()
-    asset = Asset()
     trained = json.loads(given.options.read_text())["options"]
-    config = default_config(asset) | {key: trained[key] for key in ("dim", "bigrams", "kernel", "dilations", "heads", "hidden")}
-    config["version"] = given.name
-    if given.again:
-        found = json.loads(given.threshold.read_text())
-        config |= {"calibration": found["calibration"], "threshold": found["threshold"]}
-        write_file(given.out, config, tensors_of(given.student))
-        same = hashlib.sha256(given.out.read_bytes()).hexdigest() == found["file_sha256"]
-        sys.exit(0 if same else f"{given.out}: not the file that {given.threshold} was made for")
-    if given.fast:
-        from fast import Fast as Network
-    else:
-        Network = Classifier
-    model, pieces = Network(config, tensors_of(given.student)), WordPiece(asset)
-    rows = [one for one in read_rows(given.set) if one["split"] == "dev"]
-    raw, _ = model.raw_of_texts([pieces.ids(one["text"]) for one in rows], [CHANNELS[one["channel"]] for one in rows], 512 if given.fast else 64)
-    raw = np.maximum(raw, -50)
-    attack = np.array([one["label"] != "benign" for one in rows])
-    weights = weights_of(rows)
-    scale, shift = calibrate(raw, attack, weights)
-    benign = ~attack & (weights > 0)
-    cut = cut_at(raw[benign], weights[benign] / weights[benign].sum(), RATE)
-    score = lambda value: float(1 / (1 + np.exp(-(scale * value + shift))))  # noqa: E731
-    threshold = score(cut)
-    others = {str(rate): round(score(cut_at(raw[benign], weights[benign] / weights[benign].sum(), rate)), 6) for rate in (0.005, 0.01, 0.02)}
-    config["calibration"], config["threshold"] = {"scale": round(scale, 6), "shift": round(shift, 6)}, round(threshold, 6)
-    write_file(given.out, config, model.tensors)
-    kinds = {}
-    for kind in sorted({(one["label"] != "benign", one["kind"]) for one in rows}):
-        mine = np.array([(one["label"] != "benign", one["kind"]) == kind for one in rows])
-        kinds[("attack: " if kind[0] else "benign: ") + kind[1]] = [int(mine.sum()), round(100 * float((raw[mine] >= cut).mean()), 1)]
+    config = config_of(trained) | {"version": given.name}
+    encoder, student = dict(np.load(given.folder / "encoder.npz")), student_tensors(given.student)
+    held, said = Held(Set(given.folder / "set.npz")), np.load(given.folder / "held.npz")
+    screen, second = said["screen"].astype("f8"), said["second"].astype("f8")
+    config["calibration"], start = held.calibration(held.largest(screen), held.cuts(held.largest(screen), LOOK))
+    raw = looked_at(held, screen, second, LOOK)
+    again, threshold = held.calibration(held.largest(second), held.thresholds(raw))
+    if not start < threshold:
+        sys.exit(f"windows are looked at from {start} on, which is not below the threshold of {threshold}")
+    config["second"] = {"layers": 6, "width": 384, "heads": 12, "inner": 1536, "from": round(start, 6), "calibration": again}
+    config["threshold"] = round(threshold, 6)
+    write_file(given.out, config, student | encoder)
     found = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "rate": RATE, "threshold": config["threshold"],
-        "at_other_rates": others,
-        "calibration": config["calibration"], "held_out": {"harmless": int(benign.sum()), "attacks": int(attack.sum())},
-        "flagged_percent": kinds, "file_sha256": hashlib.sha256(given.out.read_bytes()).hexdigest(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "look": LOOK, "rate": RATE, "worst": WORST,
+        "threshold": config["threshold"], "calibration": config["calibration"], "second": config["second"],
+        "held_out": {"harmless": int((~held.attack).sum()), "attacks": int(held.attack.sum())},
+        "mean_recall": {
+            "screen alone": recall(shares(held, held.largest(screen))), "second look": recall(shares(held, raw)),
+            "second look at everything": recall(shares(held, held.largest(second))),
+        },
+        "flagged_percent": shares(held, raw), "file_sha256": hashlib.sha256(given.out.read_bytes()).hexdigest(),
         "options": trained,
     }  # fmt: skip
     given.threshold.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    print(json.dumps(found["mean_recall"]), config["threshold"], config["second"])
     print(f"{given.out}: {given.out.stat().st_size} bytes")
 
 

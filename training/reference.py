@@ -28,7 +28,7 @@ def default_config(asset: Asset) -> dict:
     return {
         "name": "portcullis-classifier", "version": "1", "pieces": len(asset.tokens), "dim": 128, "bigrams": 16384,
         "kernel": 5, "dilations": [1, 2, 4, 8], "heads": 4, "hidden": 96, "window": 192, "stride": 128,
-        "labels": LABELS, "calibration": {"scale": 1.0, "shift": 0.0}, "threshold": 0.5,
+        "labels": LABELS, "calibration": {"scale": 1.0, "user": 0.0, "tool": 0.0}, "threshold": 0.5,
         "tokenizer_sha256": asset.sha256,
     }  # fmt: skip
 
@@ -91,6 +91,7 @@ class Classifier:
         self.config, self.tensors = config, tensors
         self.pieces = tensors["pieces.weight"].astype("f4") * tensors["pieces.scale"][:, None]
         self.bigrams = tensors["bigrams.weight"].astype("f4") * tensors["bigrams.scale"][:, None]
+        self.second = Second(tensors, config["second"]) if "second" in config else None
 
     def logits(self, batch: list[list[int]], channel: int | list[int]) -> np.ndarray:
         """Windows, of at least one piece each, to their logits."""
@@ -130,23 +131,60 @@ class Classifier:
     def windows(self, ids: list[int]) -> list[list[int]]:
         return windows(ids, self.config["window"], self.config["stride"])
 
-    def scores(self, logits: np.ndarray) -> np.ndarray:
-        calibration = self.config["calibration"]
-        return sigmoid(calibration["scale"] * raw(logits.astype("f8")) + calibration["shift"])
+    def judged(self, parts: list[list[int]], channel: int) -> list[tuple[np.ndarray, np.ndarray | None, float]]:
+        """Of each window its logits, those of the second look if it had one, and its score."""
+        found = []
+        for part in parts:
+            logits = self.logits([part], channel)[0]
+            value, again = score(raw(logits.astype("f8")), self.config["calibration"], channel), None
+            if self.second and value >= self.config["second"]["from"]:
+                again = self.second.logits(part, channel)
+                value = score(raw(again.astype("f8")), self.config["second"]["calibration"], channel)
+            found.append((logits, again, float(value)))
+        return found
 
-    def raw_of_texts(self, texts: list[list[int]], channels: list[int], batch: int = 64):
-        """The largest raw value of each text's windows (−inf without pieces), and its intent."""
-        flat = [(len(w), n, w) for n, ids in enumerate(texts) for w in self.windows(ids)]
-        flat.sort(key=lambda one: one[0])
-        best = np.full(len(texts), -np.inf)
-        intent = np.zeros(len(texts), np.int64)
-        for start in range(0, len(flat), batch):
-            some = flat[start : start + batch]
-            logits = self.logits([w for _, _, w in some], [channels[n] for _, n, _ in some])
-            for (_, n, _), value, row in zip(some, raw(logits.astype("f8")), logits):
-                if value > best[n]:
-                    best[n], intent[n] = value, 1 + row[1:].argmax()
-        return best, intent
+
+class Second:
+    """The encoder: BERT's layers over a window that begins with [CLS] and with who speaks."""
+
+    def __init__(self, tensors: dict, config: dict):
+        self.heads, self.layers = config["heads"], config["layers"]
+        self.t = dequantised(tensors)
+
+    def logits(self, pieces: list[int], channel: int) -> np.ndarray:
+        words = self.t["second.words.weight"]
+        extra = len(words) - 3
+        x = words[[extra, extra + 1 + channel, *pieces]] + self.t["second.positions"][: len(pieces) + 2]
+        x = self.normal(x, "second.norm")
+        for i in range(self.layers):
+            part = f"second.layer.{i}."
+            q, k, v = (self.split(self.dense(x, f"{part}attention.self.{name}")) for name in ("query", "key", "value"))
+            weights = softmax(q @ k.transpose(0, 2, 1) / np.float32(math.sqrt(q.shape[-1])))
+            attended = (weights @ v).transpose(1, 0, 2).reshape(x.shape)
+            x = self.normal(x + self.dense(attended, part + "attention.output.dense"), part + "attention.output.LayerNorm")
+            inner = gelu(self.dense(x, part + "intermediate.dense"))
+            x = self.normal(x + self.dense(inner, part + "output.dense"), part + "output.LayerNorm")
+        return self.dense(np.tanh(self.dense(x[:1], "second.pooler")), "second.labels")[0]
+
+    def dense(self, x: np.ndarray, name: str) -> np.ndarray:
+        return x @ self.t[name + ".weight"].T + self.t[name + ".bias"]
+
+    def normal(self, x: np.ndarray, name: str) -> np.ndarray:
+        y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + np.float32(1e-12))
+        return y * self.t[name + ".weight"] + self.t[name + ".bias"]
+
+    def split(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), self.heads, -1).transpose(1, 0, 2)
+
+
+def dequantised(tensors: dict) -> dict:
+    """The second look's tensors as floats."""
+    found = {}
+    for name, value in tensors.items():
+        if name.startswith("second.") and not name.endswith(".scale"):
+            scale = tensors.get(name.removesuffix("weight") + "scale") if value.dtype == np.int8 else None
+            found[name] = value.astype("f4") if scale is None else value.astype("f4") * scale[:, None]
+    return found
 
 
 def raw(logits: np.ndarray) -> np.ndarray:
@@ -155,8 +193,22 @@ def raw(logits: np.ndarray) -> np.ndarray:
     return most + np.log(np.exp(attacks - most[..., None]).sum(-1)) - logits[..., 0]
 
 
+def score(value, calibration: dict, channel: int):
+    """Of a raw value, by who speaks."""
+    return sigmoid(calibration["scale"] * value + calibration["tool" if channel else "user"])
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-np.clip(x, -60, 60)))
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return np.float32(0.5) * x * (1 + np.vectorize(math.erf, otypes=["f4"])(x / np.float32(math.sqrt(2))))
 
 
 def random_tensors(config: dict, seed: int) -> dict:
@@ -180,18 +232,21 @@ def random_tensors(config: dict, seed: int) -> dict:
 def vectors(model: Classifier, pieces: WordPiece):
     from vector_texts import texts
 
+    rounded = lambda rows: [[round(float(one), 5) for one in row] if row is not None else None for row in rows]  # noqa: E731
     for channel, text in texts():
         ids = pieces.ids(text)
-        parts = model.windows(ids)
-        logits = np.concatenate([model.logits([part], CHANNELS[channel]) for part in parts]) if parts else np.zeros((0, 6))
-        scores = model.scores(logits) if parts else np.zeros(0)
-        best = int(scores.argmax()) if parts else 0
+        found = model.judged(model.windows(ids), CHANNELS[channel])
+        best = max(found, key=lambda one: one[2], default=None)
         yield {
-            "channel": channel, "text": text, "pieces": len(ids), "ids": parts[0] if parts else [],
-            "logits": [[round(float(one), 5) for one in row] for row in logits],
-            "score": round(float(scores[best]), 6) if parts else 0.0,
-            "intent": LABELS[1 + int(logits[best][1:].argmax())] if parts else None,
+            "channel": channel, "text": text, "pieces": len(ids), "ids": model.windows(ids)[0] if ids else [],
+            "logits": rounded([one[0] for one in found]), "second": rounded([one[1] for one in found]),
+            "score": round(best[2], 6) if best else 0.0, "intent": intent(best) if best else None,
         }  # fmt: skip
+
+
+def intent(window: tuple) -> str:
+    logits = window[0] if window[1] is None else window[1]
+    return LABELS[1 + int(logits[1:].argmax())]
 
 
 def main() -> None:
@@ -205,7 +260,7 @@ def main() -> None:
     asset = Asset()
     if given.random:
         config = default_config(asset)
-        config["calibration"] = {"scale": 0.8, "shift": -0.3}
+        config["calibration"] = {"scale": 0.8, "user": -0.3, "tool": -0.1}
         write_file(given.file, config, random_tensors(config, 1))
     config, tensors = read_file(given.file)
     if config["tokenizer_sha256"] != asset.sha256:
@@ -217,15 +272,13 @@ def main() -> None:
         print(f"{given.vectors}: {len(lines)} texts")
         return
     for text in given.texts or (sys.stdin.read().splitlines() if not given.random else []):
-        parts = model.windows(pieces.ids(text))
-        if not parts:
+        found = model.judged(model.windows(pieces.ids(text)), int(given.tool))
+        if not found:
             print(f"0.0000         {text[:80]!r}")
             continue
-        logits = model.logits(parts, int(given.tool))
-        scores = model.scores(logits)
-        best = int(scores.argmax())
-        mark = "attack" if scores[best] >= config["threshold"] else "-"
-        print(f"{scores[best]:.4f} {mark:6} {LABELS[1 + int(logits[best][1:].argmax())]} {text[:80]!r}")
+        best = max(found, key=lambda one: one[2])
+        mark = "attack" if best[2] >= config["threshold"] else "-"
+        print(f"{best[2]:.4f} {mark:6} {intent(best)} {text[:80]!r}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Trains teachers and students on a machine with a GPU and PyTorch. Needs the folder that pack.py writes.
+"""Trains students by the encoder's opinions, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, and encoder.npz in it.
 
-    train.py FOLDER --teach SEED           one teacher; leaves its weights beside the set
-    train.py FOLDER --students RUN.json    RUN's students, by all teachers; writes OUT/NAME.npz and .json for each
+    train.py FOLDER --students RUN.json    RUN's students; writes OUT/NAME.npz and .json for each
 """
 
 import argparse
@@ -18,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fast import Second
 from reference import LABELS
 from windows import WINDOW, Set, all_windows, batches, draw, figures
 from wordpiece import Asset
@@ -87,35 +87,6 @@ class Student(nn.Module):
             found |= {part + "gate.weight": block.gate.weight, part + "gate.bias": block.gate.bias}
         found |= {"head.0.weight": self.head0.weight, "head.0.bias": self.head0.bias}
         return found | {"head.1.weight": self.head1.weight, "head.1.bias": self.head1.bias}
-
-
-class Teacher(nn.Module):
-    def __init__(self, path: Path):
-        super().__init__()
-        from transformers import BertConfig, BertModel
-
-        data = np.load(path)
-        state = {}
-        for name in data.files:
-            if name.endswith("|q"):
-                state[name[:-2]] = torch.tensor(data[name].astype("f4") * data[name[:-2] + "|s"][:, None])
-            elif not name.endswith("|s") and name != "numbers":
-                state[name] = torch.tensor(data[name])
-        config = BertConfig(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-        self.bert = BertModel(config, add_pooling_layer=False)
-        missing = self.bert.load_state_dict(state, strict=False)
-        print("teacher's weights, missing:", missing.missing_keys, flush=True)
-        self.register_buffer("numbers", torch.tensor(data["numbers"]).long())
-        self.head = nn.Sequential(nn.Dropout(0.1), nn.Linear(768, 384), nn.GELU(), nn.Dropout(0.1), nn.Linear(384, 6))
-
-    def forward(self, ids, inside, channel):
-        n = len(ids)
-        front = torch.stack([torch.full_like(channel, 101), channel + 1], 1)  # [CLS] and [unused0] or [unused1]
-        ids = torch.cat([front, torch.where(inside, self.numbers[ids], 0)], 1)
-        mask = torch.cat([torch.ones(n, 2, dtype=torch.bool, device=ids.device), inside], 1)
-        out = self.bert(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        mean = (out * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
-        return self.head(torch.cat([out[:, 0], mean], -1))
 
 
 class OnDevice:
@@ -206,42 +177,6 @@ def pools(data: Set) -> list[dict]:
     return [draw(data, train, 100 + number) for number in range(POOLS)]
 
 
-def teach(folder: Path, seed: int, epochs: int) -> None:
-    torch.manual_seed(seed)
-    data = Set(folder / "set.npz")
-    model, unknown = Teacher(folder / "teacher.npz").to(DEVICE), Asset().unknown
-    tokens = torch.from_numpy(data.tokens.astype(np.int32)).to(DEVICE)
-    drawn, random = [OnDevice(data, pool, tokens) for pool in pools(data)], np.random.default_rng(seed)
-    head = [p for n, p in model.named_parameters() if n.startswith("head")]
-    body = [p for n, p in model.named_parameters() if not n.startswith("head")]
-    optimiser = torch.optim.AdamW([{"params": body, "lr": 6e-5, "top": 6e-5}, {"params": head, "lr": 5e-4, "top": 5e-4}], weight_decay=0.01)
-    plan = [(there, *some) for epoch in range(epochs) for there in [drawn[(epoch + seed) % POOLS]] for some in batches(there.pool, 256, random)]
-    began = time.time()
-    for step, (there, some, count) in enumerate(plan):
-        model.train()
-        for group in optimiser.param_groups:
-            group["lr"] = group["top"] * rate_at(step / len(plan))
-        ids, inside, channel, chosen = there.windows(some)
-        # Some words are hidden, so that it does not learn texts by heart.
-        hidden = (torch.rand(ids.shape, device=DEVICE) < 0.06) & inside
-        with torch.autocast(DEVICE.type, torch.bfloat16):
-            logits = model(torch.where(hidden, unknown, ids), inside, channel).float()
-        loss = loss_of(logits, there, chosen, count, 0.005, 1.0)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        if step % 200 == 0:
-            print(f"teacher {seed}: {step}/{len(plan)} loss {loss.item():.4f} {time.time() - began:.0f} s", flush=True)
-    held = np.flatnonzero(data.held == 1)
-    pool = all_windows(data, held)
-    said = logits_of(model, OnDevice(data, pool, tokens), True)
-    result = figures(text_raw(said, pool, held), data, held)
-    print(f"teacher {seed}, {time.time() - began:.0f} s:", json.dumps(result), flush=True)
-    (folder / f"teacher-{seed}.json").write_text(json.dumps(result))
-    torch.save({name: value.half() if value.is_floating_point() else value for name, value in model.state_dict().items()}, folder / f"teacher-{seed}.pt")
-
-
 class Learner:
     """A student, what moves its numbers, and their running mean, which is what ships."""
 
@@ -287,7 +222,7 @@ class Learner:
 
 
 def spliced(ids, inside):
-    """Windows that nobody has written: the beginning of one and a later part of another. Only a teacher knows what they are."""
+    """Windows that nobody has written: the beginning of one and a later part of another. Only the encoder, or who teaches it, knows what they are."""
     n, most = ids.shape
     other = torch.randperm(n, device=DEVICE)
     length = inside.sum(1)
@@ -305,21 +240,13 @@ def spliced(ids, inside):
 
 
 def study(folder: Path, out: Path, run: dict) -> None:
-    """All students learn from the same windows, and the teachers are asked once for all of them."""
+    """All students learn from the same windows, and the encoder is asked once for all of them."""
     torch.backends.cuda.matmul.allow_tf32 = True
     data, asset = Set(folder / "set.npz"), Asset()
     tokens = torch.from_numpy(data.tokens.astype(np.int32)).to(DEVICE)
     drawn, random = [OnDevice(data, pool, tokens) for pool in pools(data)], np.random.default_rng()
-    teachers = []
-    for path in sorted(folder.glob("teacher-*.pt")):
-        teacher = Teacher(folder / "teacher.npz")
-        teacher.load_state_dict(torch.load(path))
-        teachers.append(teacher.to(DEVICE).bfloat16().eval())
+    second = Second(dict(np.load(folder / "encoder.npz")), torch.bfloat16)
     learners = [Learner(name, given, asset) for name, given in run["students"].items()]
-
-    @torch.no_grad()
-    def opinion(ids, inside, channel):
-        return torch.stack([teacher(ids, inside, channel).float() for teacher in teachers]).mean(0)
 
     def batch_of(number: int):
         there = drawn[number % POOLS]
@@ -334,7 +261,7 @@ def study(folder: Path, out: Path, run: dict) -> None:
         mixed = bool(random.random() < run["spliced"])
         if mixed:
             ids, inside = spliced(ids, inside)
-        said = opinion(ids, inside, channel)
+        said = second.logits(ids, inside, channel)
 
         def loss(logits, o):
             if mixed:
@@ -375,15 +302,10 @@ def study(folder: Path, out: Path, run: dict) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
-    options.add_argument("--teach", type=int)
-    options.add_argument("--epochs", type=int, default=4)
-    options.add_argument("--students", type=Path)
+    options.add_argument("--students", type=Path, required=True)
     options.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     given = options.parse_args()
-    if given.teach is not None:
-        teach(given.folder, given.teach, given.epochs)
-    if given.students:
-        study(given.folder, given.out, json.loads(given.students.read_text()))
+    study(given.folder, given.out, json.loads(given.students.read_text()))
 
 
 if __name__ == "__main__":

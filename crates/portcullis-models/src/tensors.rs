@@ -115,10 +115,24 @@ impl<'a> Tensors<'a> {
         into: usize,
         has_bias: bool,
     ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
-        Ok((
-            self.get(&format!("{name}.weight"), &[out, into])?,
-            self.bias(name, out, has_bias)?,
-        ))
+        let weight = if self.has(&format!("{name}.scale")) {
+            self.eight_bits(name, out, into)?
+        } else {
+            self.get(&format!("{name}.weight"), &[out, into])?
+        };
+        Ok((weight, self.bias(name, out, has_bias)?))
+    }
+
+    /// Rows of eight bits a number, each with a scale.
+    fn eight_bits(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, LoadError> {
+        let numbers = self.bytes(&format!("{name}.weight"), &[rows, width])?;
+        let scales = self.get(&format!("{name}.scale"), &[rows])?;
+        let rows = numbers.chunks_exact(width.max(1)).zip(scales);
+        let scaled = |(row, scale): (&'a [u8], f32)| {
+            let numbers = row.iter();
+            numbers.map(move |number| scale * f32::from(number.cast_signed()))
+        };
+        Ok(rows.flat_map(scaled).collect())
     }
 
     pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm, LoadError> {

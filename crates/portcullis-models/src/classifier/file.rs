@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use portcullis_core::classifier::Channel;
 use serde::Deserialize;
 
+use super::second::Second;
 use crate::builtin::BuiltIn;
 use crate::load::LoadError;
 use crate::numeric::{Machine, Panels};
@@ -30,16 +32,51 @@ pub(super) struct Config {
     pub(super) stride: usize,
     pub(super) labels: Vec<String>,
     pub(super) calibration: Calibration,
+    pub(super) second: Option<SecondConfig>,
     pub(super) threshold: f32,
     pub(super) tokenizer_sha256: String,
 }
 
-/// From a difference of logits to a probability.
+/// The sizes of the encoder that looks again, and at what.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SecondConfig {
+    pub(super) layers: usize,
+    pub(super) width: usize,
+    pub(super) heads: usize,
+    pub(super) inner: usize,
+    /// The score from which on a window is looked at again.
+    pub(super) from: f32,
+    pub(super) calibration: Calibration,
+}
+
+/// From a difference of logits to a probability, by who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Calibration {
     pub(super) scale: f32,
-    pub(super) shift: f32,
+    pub(super) user: f32,
+    pub(super) tool: f32,
+}
+
+impl Calibration {
+    pub(super) fn score(self, raw: f32, channel: Channel) -> f32 {
+        let shift = match channel {
+            Channel::User => self.user,
+            Channel::Tool => self.tool,
+        };
+        (1.0 + (-(self.scale * raw + shift)).exp()).recip()
+    }
+
+    fn check(self) -> Result<(), String> {
+        let Self { scale, user, tool } = self;
+        if scale > 0.0 && [scale, user, tool].iter().all(|one| one.is_finite()) {
+            return Ok(());
+        }
+        Err(format!(
+            "`calibration` is {scale}, {user} and {tool}: the scale must be positive, and all finite"
+        ))
+    }
 }
 
 /// A file that was read whole.
@@ -54,6 +91,7 @@ pub(super) struct Model {
     pub(super) queries: Panels,
     pub(super) hidden: Panels,
     pub(super) labels: Panels,
+    pub(super) second: Option<Second>,
 }
 
 /// Vectors of eight bits a number.
@@ -74,7 +112,7 @@ pub(super) struct Block {
 }
 
 impl Table {
-    fn read(
+    pub(super) fn read(
         tensors: &Tensors<'_>,
         name: &str,
         rows: usize,
@@ -115,7 +153,11 @@ impl Model {
             Ok(Panels::of_weights(machine, &weight, &bias))
         };
         let queries = tensors.get("pool.query", &[config.heads, dim])?;
+        let second = config.second.as_ref();
         Ok(Self {
+            second: second
+                .map(|second| Second::read(&tensors, &config, second, machine))
+                .transpose()?,
             pieces: Table::read(&tensors, "pieces", config.pieces, dim)?,
             bigrams: Table::read(&tensors, "bigrams", config.bigrams, dim)?,
             channels: tensors.get("channel.weight", &[2, dim])?,
@@ -183,17 +225,15 @@ impl Config {
         if self.labels.len() < 2 || self.labels[0] != "benign" {
             return Err("`labels` must begin with `benign` and name an attack".to_owned());
         }
-        let Calibration { scale, shift } = self.calibration;
-        if !(scale > 0.0 && scale.is_finite() && shift.is_finite()) {
-            return Err(format!(
-                "`calibration` is {scale} and {shift}: the scale must be positive, and both finite"
-            ));
-        }
+        self.calibration.check()?;
         if !(self.threshold > 0.0 && self.threshold < 1.0) {
             return Err(format!(
                 "`threshold` is {}: it must be between 0 and 1",
                 self.threshold
             ));
+        }
+        if let Some(second) = &self.second {
+            second.check(self.threshold)?;
         }
         if self.pieces != tokenizer.size() || self.tokenizer_sha256 != BuiltIn::ASSET_SHA256 {
             return Err(format!(
@@ -224,10 +264,46 @@ impl Config {
             labels: vec!["benign".to_owned(), "jb_override".to_owned()],
             calibration: Calibration {
                 scale: 1.0,
-                shift: 0.0,
+                user: 0.0,
+                tool: 0.0,
             },
+            second: None,
             threshold: 0.5,
             tokenizer_sha256: BuiltIn::ASSET_SHA256.to_owned(),
         }
+    }
+}
+
+impl SecondConfig {
+    fn check(&self, threshold: f32) -> Result<(), String> {
+        const MOST: usize = 1 << 12;
+        let sizes = [
+            ("layers", self.layers),
+            ("width", self.width),
+            ("heads", self.heads),
+            ("inner", self.inner),
+        ];
+        for (name, size) in sizes {
+            if size == 0 || size > MOST {
+                return Err(format!(
+                    "`second.{name}` is {size}: it must be from 1 to {MOST}"
+                ));
+            }
+        }
+        if !self.width.is_multiple_of(self.heads) {
+            let (width, heads) = (self.width, self.heads);
+            return Err(format!(
+                "`second.width` is {width}: {heads} heads cannot share it evenly"
+            ));
+        }
+        // Otherwise a window that nobody looked at again could be an attack.
+        if !(self.from > 0.0 && self.from < threshold) {
+            return Err(format!(
+                "`second.from` is {}: it must be above 0 and below the threshold, {threshold}",
+                self.from
+            ));
+        }
+        let calibration = self.calibration.check();
+        calibration.map_err(|why| format!("`second`: {why}"))
     }
 }

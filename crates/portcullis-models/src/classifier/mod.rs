@@ -1,10 +1,12 @@
-//! Our own classifier: a few convolutions over pieces of words, small enough for every event.
+//! Our own classifier: a few convolutions over pieces of words, small enough for every event, and an encoder that looks
+//! again at what they suspect.
 //!
 //! `training/` makes the file, `training/FORMAT.md` says what is in it, and `docs/model-card.md` what it is good for.
 
 mod file;
 mod network;
 mod readings;
+mod second;
 mod windows;
 
 use std::fmt;
@@ -26,11 +28,21 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// Says which of RFC-001's five intents a text has, or that it is harmless.
 ///
 /// A text is read in windows, as it stands and, where it is disguised, as a person would read it. Of a text, the first
-/// [`LONGEST_TEXT`](Self::LONGEST_TEXT) bytes are read.
+/// [`LONGEST_TEXT`](Self::LONGEST_TEXT) bytes are read. Windows that the convolutions suspect are judged by the encoder, which
+/// takes some fifty times as long and is right far more often.
 pub struct PortcullisClassifier {
     name: String,
     model: Model,
     pieces: WordPiece,
+}
+
+/// What was read of a text, in all the ways it can be read.
+#[derive(Default)]
+struct Reading {
+    windows: Vec<Window>,
+    /// Which windows are to be looked at again, and their pieces.
+    suspects: Vec<(usize, Vec<u32>)>,
+    is_partial: bool,
 }
 
 impl PortcullisClassifier {
@@ -39,11 +51,13 @@ impl PortcullisClassifier {
     /// As much as a text of that length has, if its words are ordinary ones. Of one that is all punctuation, the rest is
     /// unread: it would take seconds.
     const MOST_WINDOWS: usize = 640;
+    /// How many windows of a text are looked at again. Of one that has more, the rest is unread: it would take seconds.
+    const MOST_LOOKS: usize = 16;
 
     /// The one inside the binary.
     pub fn built_in() -> Result<Self, LoadError> {
-        let name = "portcullis-classifier-1.safetensors";
-        let bytes = include_bytes!("../../assets/portcullis-classifier-1.safetensors");
+        let name = "portcullis-classifier-2.safetensors";
+        let bytes = include_bytes!("../../assets/portcullis-classifier-2.safetensors");
         Self::from_bytes(Path::new(name), bytes)
     }
 
@@ -68,38 +82,70 @@ impl PortcullisClassifier {
 
     /// What it makes of each window of a text, read as it stands.
     pub fn windows(&self, text: &str, channel: Channel) -> Vec<Window> {
-        let mut pass = Pass::new(&self.model);
-        self.read(&mut pass, text, channel).0
+        let mut read = Reading::default();
+        self.read(&mut Pass::new(&self.model), text, channel, &mut read);
+        self.look_again(channel, &mut read);
+        read.windows
     }
 
-    /// The windows of a text, and whether these are all.
-    fn read(&self, pass: &mut Pass<'_>, text: &str, channel: Channel) -> (Vec<Window>, bool) {
+    /// Adds the windows of a text to what was read.
+    fn read(&self, pass: &mut Pass<'_>, text: &str, channel: Channel, read: &mut Reading) {
+        let config = &self.model.config;
         let start = &text[..text.floor_char_boundary(Self::LONGEST_TEXT)];
-        let mut found = Vec::new();
+        let begun = read.windows.len();
         for part in windows::parts(start, WordPiece::LONGEST_TEXT) {
             let ids = self.pieces.ids(part, usize::MAX);
-            for window in windows::of(ids.len(), &self.model.config) {
-                if found.len() == Self::MOST_WINDOWS {
-                    return (found, false);
+            for window in windows::of(ids.len(), config) {
+                if read.windows.len() - begun == Self::MOST_WINDOWS {
+                    read.is_partial = true;
+                    return;
                 }
-                let logits = pass.run(&ids[window], channel);
-                found.push(Window::new(logits, self.model.config.calibration));
+                let pieces = &ids[window];
+                let found = Window::new(pass.run(pieces, channel), config.calibration, channel);
+                let second = config.second.as_ref();
+                if second.is_some_and(|second| found.score >= second.from) {
+                    read.suspects.push((read.windows.len(), pieces.to_vec()));
+                }
+                read.windows.push(found);
             }
         }
-        (found, start.len() == text.len())
+        read.is_partial |= start.len() < text.len();
+    }
+
+    /// Has the encoder judge what the convolutions suspect, the likeliest attacks first.
+    fn look_again(&self, channel: Channel, read: &mut Reading) {
+        let config = self.model.config.second.as_ref();
+        let (Some(second), Some(config)) = (&self.model.second, config) else {
+            return;
+        };
+        let Reading {
+            windows, suspects, ..
+        } = read;
+        suspects.sort_by(|(a, _), (b, _)| windows[*b].score.total_cmp(&windows[*a].score));
+        for (looks, (window, pieces)) in suspects.iter().enumerate() {
+            let window = &mut windows[*window];
+            if looks < Self::MOST_LOOKS {
+                let logits = second.logits(pieces, channel);
+                window.look_again(logits, config.calibration, channel);
+            } else {
+                // A suspicion alone is no attack.
+                window.score = config.from;
+                read.is_partial = true;
+            }
+        }
     }
 
     fn scores(&self, sample: &Sample<'_>) -> Result<Scores, ClassifyError> {
         let mut pass = Pass::new(&self.model);
-        let mut scores = Scores {
-            windows: Vec::new(),
-            complete: true,
-        };
+        let mut read = Reading::default();
         for reading in readings::of(sample.text, &self.pieces) {
-            let (windows, complete) = self.read(&mut pass, &reading, sample.channel);
-            scores.windows.extend(windows.iter().map(Window::shares));
-            scores.complete &= complete;
+            self.read(&mut pass, &reading, sample.channel, &mut read);
         }
+        self.look_again(sample.channel, &mut read);
+        let scores = Scores {
+            windows: read.windows.iter().map(Window::shares).collect(),
+            complete: !read.is_partial,
+        };
         if scores.is_sound(self.model.config.labels.len()) {
             return Ok(scores);
         }

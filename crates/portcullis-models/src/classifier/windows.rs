@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use portcullis_core::classifier::Channel;
+
 use super::file::{Calibration, Config};
 
 /// What two parts of a very long text have in common, so that no sentence falls between them.
@@ -12,20 +14,38 @@ const OVERLAP: usize = 1024;
 pub struct Window {
     /// One for each label, the harmless one first.
     pub logits: Vec<f32>,
+    /// The same by the second look, if there was one.
+    pub second: Option<Vec<f32>>,
     /// How likely it is an attack, from 0 to 1.
     pub score: f32,
 }
 
 impl Window {
-    pub(super) fn new(logits: Vec<f32>, calibration: Calibration) -> Self {
-        let raw = log_sum_exp(logits.get(1..).unwrap_or_default()) - logits[0];
-        let score = sigmoid(calibration.scale * raw + calibration.shift);
-        Self { logits, score }
+    pub(super) fn new(logits: Vec<f32>, calibration: Calibration, channel: Channel) -> Self {
+        let score = calibration.score(raw(&logits), channel);
+        let second = None;
+        Self {
+            logits,
+            second,
+            score,
+        }
+    }
+
+    /// What the second look said is what counts.
+    pub(super) fn look_again(
+        &mut self,
+        logits: Vec<f32>,
+        calibration: Calibration,
+        channel: Channel,
+    ) {
+        self.score = calibration.score(raw(&logits), channel);
+        self.second = Some(logits);
     }
 
     /// A score for each label. The attacks share the window's score as their logits would have it.
     pub(super) fn shares(&self) -> Vec<f32> {
-        let attacks = self.logits.get(1..).unwrap_or_default();
+        let logits = self.second.as_ref().unwrap_or(&self.logits);
+        let attacks = logits.get(1..).unwrap_or_default();
         let all = log_sum_exp(attacks);
         let attacks = attacks.iter().map(|logit| self.score * (logit - all).exp());
         std::iter::once(1.0 - self.score).chain(attacks).collect()
@@ -62,8 +82,9 @@ fn log_sum_exp(numbers: &[f32]) -> f32 {
     largest + sum.ln()
 }
 
-fn sigmoid(number: f32) -> f32 {
-    (1.0 + (-number).exp()).recip()
+/// How much more an attack is than harmless.
+fn raw(logits: &[f32]) -> f32 {
+    log_sum_exp(logits.get(1..).unwrap_or_default()) - logits[0]
 }
 
 #[cfg(test)]
@@ -104,7 +125,8 @@ mod tests {
 
         #[test]
         fn shares_add_up_to_one(logits in prop::collection::vec(-50.0_f32..50.0, 6), scale in 0.1_f32..4.0, shift in -5.0_f32..5.0) {
-            let window = Window::new(logits, Calibration { scale, shift });
+            let calibration = Calibration { scale, user: shift, tool: -shift };
+            let window = Window::new(logits, calibration, Channel::Tool);
             let sum: f32 = window.shares().iter().sum();
             prop_assert!((sum - 1.0).abs() < 1e-4, "{}", sum);
         }
