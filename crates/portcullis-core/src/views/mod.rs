@@ -73,6 +73,14 @@ impl Disguise {
             Self::Encoded => "encoded",
         }
     }
+
+    /// Whether it leaves letters, digits and their order alone: a value behind it is still the value.
+    pub(crate) const fn keeps_values(self) -> bool {
+        matches!(
+            self,
+            Self::Folded | Self::Erased | Self::Escaped | Self::Encoded
+        )
+    }
 }
 
 /// A text as it reads once a disguise is taken off, and the way back to the original.
