@@ -48,6 +48,28 @@ pub fn merge(redactions: impl IntoIterator<Item = RedactionSpec>) -> Vec<Redacti
     merged
 }
 
+/// In how many places there is something to redact: what overlaps is one, whoever found it and how often.
+pub(crate) fn places(redactions: &[RedactionSpec]) -> usize {
+    let mut spans: Vec<(&str, usize, usize)> = redactions
+        .iter()
+        .map(|spec| (&*spec.path, start(spec), end(spec)))
+        .filter(|(_, start, end)| start < end)
+        .collect();
+    spans.sort_unstable();
+    let mut covered: Option<(&str, usize)> = None;
+    let mut places = 0;
+    for (path, start, end) in spans {
+        match &mut covered {
+            Some((known, to)) if *known == path && start < *to => *to = end.max(*to),
+            _ => {
+                places += 1;
+                covered = Some((path, end));
+            }
+        }
+    }
+    places
+}
+
 /// The text with the redactions of its `path` applied. Overlaps are joined first; offsets past the
 /// end mean the end.
 pub fn redact_text<'t>(text: &'t str, path: &str, redactions: &[RedactionSpec]) -> Cow<'t, str> {
@@ -484,6 +506,15 @@ mod tests {
             let merged = merge(specs.clone());
             prop_assert_eq!(redact_text(&text, "text", &merged), redact_text(&text, "text", &specs));
             prop_assert_eq!(merge(merged.clone()), merged);
+        }
+
+        /// However often a value was found, it is in one place.
+        #[test]
+        fn places_are_what_is_left_after_merging(a in specs(), b in specs()) {
+            let b = b.into_iter().map(|one| RedactionSpec { path: "/b".into(), ..one });
+            let specs: Vec<RedactionSpec> = a.into_iter().chain(b).collect();
+            prop_assert_eq!(places(&specs), merge(specs.clone()).len());
+            prop_assert_eq!(places(&[specs.clone(), specs.clone()].concat()), places(&specs));
         }
 
         /// Disjoint spans applied one by one, last first, give the same as all at once.

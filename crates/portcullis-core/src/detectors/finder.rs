@@ -3,15 +3,20 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
+use super::disguised::{self, Reading};
 use super::signs::{self, Sign};
-use super::{Entry, FAMILIES, Kind, Meaning};
+use super::{Entry, FAMILIES, Kind, Meaning, Unspaced};
 use crate::decision::Severity;
 use crate::event::EventType;
 use crate::pack::diagnostic::{Report, suggestion};
-use crate::scan::{EventSet, PatternError, PatternId, Scanner, ScannerBuilder};
+use crate::scan::{
+    Candidates, EventSet, Features, PatternError, PatternId, Scanner, ScannerBuilder,
+};
+use crate::views::{self, Disguise};
 
 /// The families that stand beside ours: they find the same things, less precisely.
 const RFC: &str = "rfc";
@@ -57,6 +62,8 @@ pub struct Finding<'f> {
     pub origin: Option<&'f str>,
     /// Where its value is, in bytes.
     pub range: Range<usize>,
+    /// What had to be taken off to see it.
+    pub disguise: Option<Disguise>,
 }
 
 /// Looks for everything that some families know.
@@ -66,6 +73,10 @@ pub struct Finder {
     known: Vec<Known>,
     /// Which entries have a pattern, by its number.
     by_pattern: Vec<SmallVec<[usize; 1]>>,
+    /// Whether it looks through disguises.
+    sees_through: bool,
+    /// Made when a text first has its letters set apart.
+    unspaced: OnceLock<Unspaced>,
 }
 
 #[derive(Debug)]
@@ -81,7 +92,23 @@ struct Hit {
     index: usize,
     what: Option<&'static str>,
     range: Range<usize>,
+    disguise: Option<Disguise>,
 }
+
+/// What was found so far.
+#[derive(Default)]
+struct Matches {
+    hits: Vec<Hit>,
+    /// Those of one reading do not add up with those of another.
+    signs: Vec<Sign>,
+    /// What was taken off for each reading. The last is at hand.
+    readings: Vec<Option<Disguise>>,
+}
+
+/// What a text is scanned as. Stages have filters of their own, so that values are not looked for where nobody would count
+/// them: in readings with other letters, which code with digits in its names has many of.
+const ALL: EventType = EventType::ToolCallResult;
+const WORDS: EventType = EventType::LlmBefore;
 
 impl Finder {
     /// With the families of these kinds: those that are named, as `code` or `secrets/code`, or else
@@ -93,7 +120,7 @@ impl Finder {
         for (kind, family, text) in chosen(kinds, families) {
             for entry in super::parse(kind, family, text)?.entries {
                 let pattern = builder
-                    .add(&entry.pattern.spec(kind), &EventSet::any())
+                    .add(&entry.pattern.spec(kind), &scanned_as(kind))
                     .map_err(|error| FinderError::Pattern {
                         id: entry.id.clone(),
                         error,
@@ -115,7 +142,16 @@ impl Finder {
             scanner,
             known,
             by_pattern,
+            sees_through: false,
+            unspaced: OnceLock::new(),
         })
+    }
+
+    /// The same, looking through the disguises that the gate's rules look through with `evasions`.
+    #[must_use]
+    pub fn seeing_through(mut self) -> Self {
+        self.sees_through = true;
+        self
     }
 
     /// How many entries it looks for.
@@ -128,8 +164,8 @@ impl Finder {
         self.known.is_empty()
     }
 
-    /// What is in this text, in order. Findings of one kind do not overlap: the worst is kept, then
-    /// the longest, then the first family's. Signs of an attack count where they add up to one.
+    /// What is in this text, in order. Findings of one kind do not overlap: the worst is kept, then one that is not in
+    /// disguise, then the longest, then the first family's. Signs of an attack count where they add up to one.
     pub fn find(&self, text: &str) -> Vec<Finding<'_>> {
         let hits = self.without_overlaps(self.hits(text));
         hits.into_iter().map(|hit| self.finding(hit)).collect()
@@ -154,7 +190,10 @@ impl Finder {
     /// between them: a match counts even where its value does not, since it may be of two of them, and hide
     /// one that is in the second alone.
     pub(crate) fn may_find(&self, text: &str) -> bool {
-        let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
+        if self.sees_through && views::may_be_disguised(Features::of(text)) {
+            return true;
+        }
+        let candidates = self.scanner.scan(text, &ALL);
         candidates.iter().any(|id| {
             let mut matched = false;
             let all = 0..text.len();
@@ -165,45 +204,70 @@ impl Finder {
     }
 
     fn hits(&self, text: &str) -> Vec<Hit> {
-        let (mut hits, mut signs) = (Vec::new(), Vec::new());
-        let candidates = self.scanner.scan(text, &EventType::ToolCallResult);
+        let mut matches = Matches::default();
+        let features = Features::of(text);
+        let candidates = self.scanner.scan_with(text, features, &ALL);
+        matches.readings.push(None);
+        self.look(text, &candidates, None, |index, range| {
+            matches.add(&self.known[index], index, range);
+        });
+        if self.sees_through {
+            disguised::each(text, features, |reading| {
+                self.look_into(&reading, &mut matches);
+            });
+        }
+        matches.into_hits()
+    }
+
+    fn look_into(&self, reading: &Reading, matches: &mut Matches) {
+        let view = &reading.view;
+        let disguise = view.disguise();
+        let scanned_as = if disguise.keeps_values() { ALL } else { WORDS };
+        let candidates = self.scanner.scan(view.text(), &scanned_as);
+        matches.readings.push(Some(disguise));
+        self.look(view.text(), &candidates, Some(disguise), |index, range| {
+            if let Some(range) = reading.original(range) {
+                matches.add(&self.known[index], index, range);
+            }
+        });
+        if disguise == Disguise::Spaced {
+            self.unspaced().each(view, &WORDS, |index, range| {
+                if let Some(range) = reading.original(range) {
+                    matches.add(&self.known[index], index, range);
+                }
+            });
+        }
+    }
+
+    /// Everything in a text that counts in this disguise, by the index of its entry.
+    fn look(
+        &self,
+        text: &str,
+        candidates: &Candidates,
+        disguise: Option<Disguise>,
+        mut found: impl FnMut(usize, Range<usize>),
+    ) {
         let may_match = candidates
             .iter()
-            .flat_map(|id| &self.by_pattern[id.index()]);
+            .flat_map(|id| &self.by_pattern[id.index()])
+            .filter(|index| disguise.is_none_or(|one| self.known[**index].is_seen_behind(one)));
         let mut may_match: SmallVec<[usize; 16]> = may_match.copied().collect();
         // In the order of the families.
         may_match.sort_unstable();
         for index in may_match {
-            let known = &self.known[index];
+            let pattern = self.known[index].pattern;
             let all = 0..text.len();
-            let scanner = &self.scanner;
-            scanner.find_all(known.pattern, text, &candidates, all, |range| {
-                match known.entry.meaning {
-                    Meaning::Attack { intent, weight } => signs.push(Sign {
-                        place: 0,
-                        range,
-                        index,
-                        intent,
-                        weight,
-                    }),
-                    _ => hits.push(Hit {
-                        index,
-                        what: None,
-                        range,
-                    }),
-                }
-            });
+            self.scanner
+                .find_all(pattern, text, candidates, all, |range| found(index, range));
         }
-        let parts = signs::add_up(&mut signs);
-        for (sign, intent) in signs.into_iter().zip(parts) {
-            hits.extend(intent.map(|intent| Hit {
-                index: sign.index,
-                what: Some(intent.as_str()),
-                range: sign.range,
-            }));
-        }
-        hits.retain(|hit| !hit.range.is_empty());
-        hits
+    }
+
+    fn unspaced(&self) -> &Unspaced {
+        self.unspaced.get_or_init(|| {
+            let known = self.known.iter().enumerate();
+            let attacks = known.filter(|(_, known)| known.kind == Kind::Injection);
+            Unspaced::new(attacks.map(|(index, known)| (index, &known.entry.pattern)))
+        })
     }
 
     fn without_overlaps(&self, mut hits: Vec<Hit>) -> Vec<Hit> {
@@ -211,6 +275,7 @@ impl Finder {
             let severity = self.known[hit.index].entry.severity;
             (
                 Reverse(severity),
+                hit.disguise.is_some(),
                 Reverse(hit.range.len()),
                 hit.index,
                 hit.range.start,
@@ -247,7 +312,64 @@ impl Finder {
             severity: entry.severity,
             origin: entry.origin.as_deref(),
             range: hit.range,
+            disguise: hit.disguise,
         }
+    }
+}
+
+impl Known {
+    fn is_seen_behind(&self, disguise: Disguise) -> bool {
+        disguise.keeps_values() || !is_value(self.kind)
+    }
+}
+
+/// Whether entries of this kind find values. The gate's rules for them do not look through disguises that exchange letters: a
+/// value with other letters is another value.
+const fn is_value(kind: Kind) -> bool {
+    matches!(kind, Kind::Secrets | Kind::Pii)
+}
+
+fn scanned_as(kind: Kind) -> EventSet {
+    if is_value(kind) {
+        EventSet::from_iter([ALL])
+    } else {
+        EventSet::any()
+    }
+}
+
+impl Matches {
+    /// A match in the reading at hand.
+    fn add(&mut self, known: &Known, index: usize, range: Range<usize>) {
+        let place = self.readings.len() - 1;
+        match known.entry.meaning {
+            Meaning::Attack { intent, weight } => self.signs.push(Sign {
+                place,
+                range,
+                index,
+                intent,
+                weight,
+            }),
+            _ => self.hits.push(Hit {
+                index,
+                what: None,
+                range,
+                disguise: self.readings[place],
+            }),
+        }
+    }
+
+    fn into_hits(mut self) -> Vec<Hit> {
+        let parts = signs::add_up(&mut self.signs);
+        for (sign, intent) in self.signs.into_iter().zip(parts) {
+            self.hits.extend(intent.map(|intent| Hit {
+                index: sign.index,
+                what: Some(intent.as_str()),
+                range: sign.range,
+                disguise: self.readings[sign.place],
+            }));
+        }
+        self.hits.retain(|hit| !hit.range.is_empty());
+        self.hits
     }
 }
 
@@ -290,141 +412,4 @@ fn chosen<'c>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use proptest::sample::select;
-    use std::sync::LazyLock;
-
-    /// Every case of a property uses the same: there are many patterns to read.
-    static ALL: LazyLock<Finder> = LazyLock::new(|| Finder::new(&KINDS, &[""; 0]).unwrap());
-
-    const KINDS: [Kind; 3] = [Kind::Secrets, Kind::Injection, Kind::Pii];
-
-    fn rfc() -> Finder {
-        Finder::new(&KINDS, &[RFC]).unwrap()
-    }
-
-    fn found<'t>(finder: &Finder, text: &'t str) -> Vec<(String, &'t str)> {
-        let findings = finder.find(text).into_iter();
-        findings
-            .map(|one| (one.what.to_owned(), &text[one.range]))
-            .collect()
-    }
-
-    #[test]
-    fn what_the_families_know_is_found_in_order() {
-        let finder = rfc();
-        let text = "é jailbreak AKIAIOSFODNN7EXAMPLE, ghp_abcdefghijklmnopqrstuvwxyz0123456789\n";
-        assert_eq!(
-            found(&finder, text),
-            [
-                ("jb_override".to_owned(), "jailbreak"),
-                ("AWS_KEY".to_owned(), "AKIAIOSFODNN7EXAMPLE"),
-                (
-                    "GITHUB_TOKEN".to_owned(),
-                    "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
-                ),
-            ]
-        );
-        assert_eq!(finder.find(""), []);
-        assert_eq!(finder.find("nothing here"), []);
-    }
-
-    #[test]
-    fn of_two_that_overlap_the_longer_is_kept() {
-        let text = "you are now in jailbreak mode";
-        assert_eq!(
-            found(&rfc(), text),
-            [("jb_override".to_owned(), "you are now in jailbreak mode")]
-        );
-    }
-
-    #[test]
-    fn families_are_chosen_by_name_with_or_without_their_kind() {
-        let secrets = Finder::new(&KINDS, &["secrets/rfc"]).unwrap();
-        assert_eq!(secrets.len(), 4);
-        assert_eq!(found(&secrets, "jailbreak"), []);
-        assert!(rfc().len() > secrets.len());
-        let error = Finder::new(&KINDS, &["rcf"]).unwrap_err().to_string();
-        assert_eq!(error, "no detector family `rcf`: did you mean `rfc`?");
-        assert!(Finder::new(&[Kind::Secrets], &["injection/rfc"]).is_err());
-        assert!(Finder::new(&[], &[""; 0]).unwrap().is_empty());
-    }
-
-    #[test]
-    fn rfc_is_left_out_where_there_are_others() {
-        let finder = Finder::new(&Kind::ALL, &[""; 0]).unwrap();
-        for kind in Kind::ALL {
-            let others = super::super::names(kind).any(|name| name != RFC);
-            let of_kind = |known: &&Known| known.kind == kind && known.family == RFC;
-            assert_eq!(
-                finder.known.iter().find(of_kind).is_some(),
-                super::super::names(kind).next().is_some() && !others
-            );
-        }
-    }
-
-    #[test]
-    fn every_example_is_found_by_all_families_together() {
-        let finder = &*ALL;
-        for known in &finder.known {
-            let alone =
-                !matches!(known.entry.meaning, Meaning::Attack { weight, .. } if weight < 1.0);
-            for example in known.entry.matches.iter().filter(|_| alone) {
-                let findings = finder.find(example);
-                assert!(
-                    findings.iter().any(|one| one.kind == known.kind),
-                    "{}: {example:?}",
-                    known.entry.id
-                );
-            }
-        }
-    }
-
-    fn text() -> impl Strategy<Value = String> {
-        let pieces = select(vec![
-            "AKIAIOSFODNN7EXAMPLE",
-            "sk-ant-api03-abcdefghijklmnop",
-            "sk-abcdefghijklmnopqrst",
-            "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
-            "ignore previous",
-            " instructions",
-            "jailbreak",
-            "you are now in DAN ",
-            "mode",
-            "run as root",
-            "\n",
-            " ",
-            "é",
-            "İ",
-            "\u{1f600}",
-            "a",
-        ]);
-        prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
-    }
-
-    proptest! {
-        #[test]
-        fn findings_are_sorted_inside_the_text_and_do_not_overlap(text in text()) {
-            let finder = &*ALL;
-            let findings = finder.find(&text);
-            for one in &findings {
-                prop_assert!(text.get(one.range.clone()).is_some_and(|value| !value.is_empty()));
-            }
-            prop_assert!(findings.is_sorted_by_key(|one| one.range.start));
-            let covered = finder.covered(&text);
-            prop_assert!(covered.windows(2).all(|pair| pair[0].end < pair[1].start), "{covered:?}");
-            for one in &findings {
-                let covers = |range: &Range<usize>| range.start <= one.range.start && one.range.end <= range.end;
-                prop_assert!(covered.iter().any(covers), "{one:?}");
-            }
-            for kind in KINDS {
-                let of_kind: Vec<_> = findings.iter().filter(|one| one.kind == kind).collect();
-                for pair in of_kind.windows(2) {
-                    prop_assert!(pair[0].range.end <= pair[1].range.start, "{pair:?}");
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -5,8 +5,10 @@
 //! tests.
 
 mod checks;
+mod disguised;
 mod finder;
 pub(crate) mod signs;
+mod unspaced;
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +16,7 @@ use serde::Serialize;
 
 pub use checks::{Check, names as check_names};
 pub use finder::{Finder, FinderError, Finding};
+pub(crate) use unspaced::Unspaced;
 
 use crate::decision::Severity;
 use crate::intent::JailbreakIntent;

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::{Lookup, RuleCompiler, Sight, Subject};
 use crate::detectors::signs::{self, Sign};
-use crate::detectors::{Entry, EntryPattern, Kind, Meaning};
+use crate::detectors::{Entry, EntryPattern, Kind, Meaning, Unspaced};
 use crate::event::EventType;
 use crate::intent::JailbreakIntent;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::read_families;
-use crate::scan::{EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::scan::{EventSet, PatternId};
 
 /// One attack to look for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -131,24 +131,22 @@ impl Attacks {
     fn look_unspaced(&self, subject: &Subject<'_>, signs: &mut Vec<Sign>) {
         let event_type = &subject.input.event.event_type;
         for (place, view) in subject.unspaced() {
-            let Unspaced { scanner, patterns } =
-                self.unspaced.get_or_init(|| Unspaced::new(&self.patterns));
-            let text = view.text();
-            let candidates = scanner.scan(text, event_type);
-            for (id, index) in patterns {
-                let pattern = &self.compiled[*index];
-                if candidates.contains(*id) && pattern.judges(event_type) {
-                    scanner.find_all(*id, text, &candidates, 0..text.len(), |range| {
-                        signs.push(Sign {
-                            place,
-                            range: view.original(range),
-                            index: *index,
-                            intent: pattern.intent,
-                            weight: pattern.weight,
-                        });
+            let unspaced = self.unspaced.get_or_init(|| {
+                let patterns = self.patterns.iter().map(|attack| &attack.pattern);
+                Unspaced::new(patterns.enumerate())
+            });
+            unspaced.each(view, event_type, |index, range| {
+                let pattern = &self.compiled[index];
+                if pattern.judges(event_type) {
+                    signs.push(Sign {
+                        place,
+                        range: view.original(range),
+                        index,
+                        intent: pattern.intent,
+                        weight: pattern.weight,
                     });
                 }
-            }
+            });
         }
     }
 }
@@ -166,38 +164,5 @@ impl CompiledAttack {
     fn judges(&self, event_type: &EventType) -> bool {
         let alone = self.weight >= 1.0 || *event_type != EventType::LlmStreamChunk;
         alone && self.events.contains(event_type)
-    }
-}
-
-/// The patterns as they read when words run together.
-struct Unspaced {
-    scanner: Scanner,
-    /// Each with its place in the list.
-    patterns: Vec<(PatternId, usize)>,
-}
-
-impl Unspaced {
-    /// Shorter patterns would be found in ordinary words that run together.
-    const MIN_LEN: usize = 12;
-
-    fn new(patterns: &[AttackPattern]) -> Self {
-        let mut scanner = ScannerBuilder::default();
-        let mut ids = Vec::new();
-        for (index, pattern) in patterns.iter().enumerate() {
-            let spec = PatternSpec {
-                keywords: &[],
-                unspaced: true,
-                ..pattern.pattern.spec(Kind::Injection)
-            };
-            if let Ok(id) = scanner.add(&spec, &EventSet::any())
-                && scanner.min_len(id) >= Self::MIN_LEN
-            {
-                ids.push((id, index));
-            }
-        }
-        Self {
-            scanner: scanner.build(),
-            patterns: ids,
-        }
     }
 }

@@ -196,10 +196,7 @@ impl Sight {
     fn sees(self, disguise: Disguise) -> bool {
         match self {
             Self::Plain => false,
-            Self::Values => matches!(
-                disguise,
-                Disguise::Folded | Disguise::Erased | Disguise::Escaped | Disguise::Encoded
-            ),
+            Self::Values => disguise.keeps_values(),
             Self::All => true,
         }
     }

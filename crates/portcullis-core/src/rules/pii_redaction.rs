@@ -17,6 +17,7 @@ use crate::ids::RuleId;
 use crate::pack::configured_families;
 use crate::pack::diagnostic::Diagnostics;
 use crate::pack::yaml::{self, MapReader, Yaml};
+use crate::redact::places;
 use crate::scan::{EventSet, PatternId};
 
 documented! {
@@ -320,7 +321,7 @@ impl InlineRule for CompiledRule {
         if redactions.is_empty() {
             return Ok(None);
         }
-        let reason = format!("Found {} piece(s) of personal data", redactions.len());
+        let reason = format!("Found {} piece(s) of personal data", places(&redactions));
         Ok(Some(
             Decision::redact(self.id.clone(), reason, redactions).with_severity(severity),
         ))

@@ -12,6 +12,7 @@ use crate::ids::RuleId;
 use crate::pack::configured_families;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
+use crate::redact::places;
 use crate::scan::{EventSet, PatternId};
 
 documented! {
@@ -153,7 +154,7 @@ impl InlineRule for CompiledRedaction {
         if redactions.is_empty() {
             return Ok(None);
         }
-        let reason = format!("Found {} secret(s)", redactions.len());
+        let reason = format!("Found {} secret(s)", places(&redactions));
         Ok(Some(
             Decision::redact(self.id.clone(), reason, redactions).with_severity(severity),
         ))

@@ -14,6 +14,7 @@ mod hidden;
 mod map;
 mod reversed;
 mod spaced;
+mod terminal;
 mod words;
 
 use std::ops::Range;
@@ -71,6 +72,14 @@ impl Disguise {
             Self::Escaped => "escaped",
             Self::Encoded => "encoded",
         }
+    }
+
+    /// Whether it leaves letters, digits and their order alone: a value behind it is still the value.
+    pub(crate) const fn keeps_values(self) -> bool {
+        matches!(
+            self,
+            Self::Folded | Self::Erased | Self::Escaped | Self::Encoded
+        )
     }
 }
 
@@ -192,13 +201,11 @@ struct Unmasking<'a> {
 
 impl Unmasking<'_> {
     fn take_off(&mut self, layer: &Layer<'_>, features: Features, depth: usize) {
-        if features.contains(Features::CONTROL) {
-            let view = layer.view(words::erase(layer.text, self.bytes), Disguise::Erased);
-            self.add_and_look_inside(view, depth);
-        }
-        if !features.intersects(Features::NON_ASCII.union(Features::CONTROL)) {
+        if !features.intersects(Features::UNUSUAL) {
             return self.take_off_folded(layer, features, depth);
         }
+        let view = layer.view(terminal::erase(layer.text, self.bytes), Disguise::Erased);
+        self.add_and_look_inside(view, depth);
         let view = layer.view(
             reversed::reverse(layer.text, self.bytes),
             Disguise::Reversed,

@@ -132,6 +132,16 @@ fn a_disguised_phrase_is_read_and_found_where_it_stands() {
             Erased,
             "ignore previous",
         ),
+        (
+            "ig\u{9b}1;31mnore\u{9b}0m prev\u{9d}0;title\u{9c}ious",
+            Erased,
+            "ignore previous",
+        ),
+        (
+            "ig\u{90}1$r0m\x1b\\nore prev\u{9d}8;;x\x07ious",
+            Erased,
+            "ignore previous",
+        ),
         ("suoᴉʇɔnɹʇsuᴉ snoᴉʌǝɹd ǝɹouƃᴉ", Reversed, PHRASE),
         // Escapes.
         ("%69%67%6e%6f%72%65 previous", Escaped, "ignore previous"),
@@ -373,6 +383,16 @@ fn texts() -> impl Strategy<Value = String> {
         "\0",
         "\u{8}",
         "\u{7f}",
+        "\x1b",
+        "\x1b[31m",
+        "\x1b]0;title",
+        "\x07",
+        "\u{9b}",
+        "\u{9b}31m",
+        "\u{9d}0;title",
+        "\u{90}q",
+        "\u{9c}",
+        "\u{85}",
         "é",
         "中",
         "а",
@@ -467,6 +487,8 @@ fn views_of_a_large_text_are_bounded() {
         "wоrd ",
         "i g n o r e ",
         "igm\u{8}nore ",
+        "ig\u{9b}31mnore ",
+        "\u{9d}",
         "\\u{",
     ] {
         let text = piece.repeat((5 << 18) / piece.len());

@@ -26,11 +26,15 @@ const MIN_HEX: usize = 4;
 /// Languages that have marks put them on fewer letters.
 const MIN_MARKED: usize = 3;
 
+/// How far from a `1` a text is read in more than one way: as far as signs of an attack add up, and more. Elsewhere the
+/// readings are the same.
+const NEAR_ONES: usize = 1 << 10;
+
 /// The text with the letters that its words stand for, in every way that they can be read.
 pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrite<'_>, Disguise)> {
     let mut suspects = Vec::new();
     let mut places = 0;
-    for span in words(text) {
+    for span in odd_words(text) {
         let word = text[span.clone()].as_bytes();
         if !word.is_ascii() {
             suspects.push(span);
@@ -40,99 +44,30 @@ pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrit
         }
     }
     let leet = places >= MIN_LEET;
-    let ones = [Ones::Guess, Ones::I, Ones::L];
-    let mut readings = Vec::new();
-    for ones in ones {
-        let reading = read(text, &suspects, leet.then_some(ones), limit);
-        let ambiguous = reading.as_ref().is_some_and(|reading| reading.ambiguous);
-        readings.extend(reading.map(|reading| (reading.rewrite, reading.disguise)));
-        if !ambiguous {
-            break;
+    let first = read(text, &suspects, leet.then_some(Ones::Guess), limit);
+    let mut readings: Vec<_> = first.into_iter().collect();
+    if leet {
+        let near = near_ones(text, &suspects);
+        for ones in [Ones::I, Ones::L].into_iter().filter(|_| !near.is_empty()) {
+            readings.extend(read(text, &near, Some(ones), limit));
         }
     }
     readings
 }
 
-/// The text as a terminal shows it: without the codes for colours and the like, and with what backspaces take back taken
-/// back.
-pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
-    if !text.contains(|c| is_backspace(c) || c == ESCAPE) {
-        return None;
-    }
-    // What is still there.
-    let mut kept: Vec<Range<usize>> = Vec::new();
-    let mut shown_from = 0;
-    for (at, c) in text.char_indices() {
-        if at < shown_from {
-            continue;
-        }
-        if is_backspace(c) {
-            kept.pop_if(|last| {
-                last.end = text.floor_char_boundary(last.end - 1);
-                last.start == last.end
-            });
-        } else if let Some(len) = terminal_code(&text.as_bytes()[at..]) {
-            shown_from = at + len;
-        } else {
-            let end = at + c.len_utf8();
-            match kept.last_mut() {
-                Some(last) if last.end == at => last.end = end,
-                _ => kept.push(at..end),
-            }
-        }
-    }
-    let mut rewrite = Rewrite::excerpt(text, limit);
-    let mut done = 0;
-    for part in kept {
-        if part.start > done {
-            rewrite.replace(done..part.start, "");
-        }
-        done = part.end;
-    }
-    if done < text.len() {
-        rewrite.replace(done..text.len(), "");
-    }
-    Some(rewrite)
-}
-
-const ESCAPE: char = '\x1b';
-
-/// The length of the control sequence or short escape (ECMA-48) that this begins with.
-fn terminal_code(bytes: &[u8]) -> Option<usize> {
-    const LONGEST: usize = 48;
-    const LONGEST_STRING: usize = 256;
-    let (first, rest) = bytes.strip_prefix(b"\x1b")?.split_first()?;
-    let is_middle = |byte: &u8| match first {
-        b'[' => (0x20..0x40).contains(byte),
-        _ => (0x20..0x30).contains(byte),
+/// The words near one that can be read in more than one way.
+fn near_ones(text: &str, words: &[Range<usize>]) -> Vec<Range<usize>> {
+    let ambiguous = |span: &&Range<usize>| {
+        let word = &text[(*span).clone()];
+        word.is_ascii() && word.trim_end_matches('!').contains(['1', '!'])
     };
-    match first {
-        // A string for the terminal, such as a title, up to BEL or ESC \.
-        b']' | b'P' | b'X' | b'^' | b'_' => {
-            let string = &rest[..rest.len().min(LONGEST_STRING)];
-            let end = string.iter().position(|byte| matches!(byte, 0x07 | 0x1b))?;
-            match rest[end..] {
-                [0x07, ..] => Some(end + 3),
-                [0x1b, b'\\', ..] => Some(end + 4),
-                _ => None,
-            }
-        }
-        b'[' | 0x20..0x30 => {
-            let middle = rest
-                .iter()
-                .take(LONGEST)
-                .take_while(|byte| is_middle(byte))
-                .count();
-            let last = rest.get(middle)?;
-            (0x30..0x7f).contains(last).then_some(middle + 3)
-        }
-        0x30..0x7f => Some(2),
-        _ => None,
-    }
-}
-
-fn is_backspace(c: char) -> bool {
-    matches!(c, '\x08' | '\x7f')
+    let ones: Vec<&Range<usize>> = words.iter().filter(ambiguous).collect();
+    let is_near = |span: &&Range<usize>| {
+        let next = ones.partition_point(|one| one.end + NEAR_ONES < span.start);
+        ones.get(next)
+            .is_some_and(|one| one.start <= span.end + NEAR_ONES)
+    };
+    words.iter().filter(is_near).cloned().collect()
 }
 
 /// What a `1` or `!` stands for.
@@ -144,22 +79,14 @@ enum Ones {
     L,
 }
 
-struct Reading<'a> {
-    rewrite: Rewrite<'a>,
-    disguise: Disguise,
-    /// Whether a `1` or `!` was read, that could be read in another way.
-    ambiguous: bool,
-}
-
 fn read<'a>(
     text: &'a str,
     suspects: &[Range<usize>],
     leet: Option<Ones>,
     limit: usize,
-) -> Option<Reading<'a>> {
+) -> Option<(Rewrite<'a>, Disguise)> {
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut disguise = None;
-    let mut ambiguous = false;
     for span in suspects {
         if rewrite.is_full() {
             break;
@@ -171,25 +98,33 @@ fn read<'a>(
             }
         } else if let Some(ones) = leet {
             disguise = Some(Disguise::Leet);
-            ambiguous |= word.contains(['1', '!']);
             replace_leet(&mut rewrite, word, span.start, ones);
         }
     }
-    Some(Reading {
-        rewrite,
-        disguise: disguise?,
-        ambiguous,
-    })
+    Some((rewrite, disguise?))
 }
 
-/// The words of a text, with the symbols that may stand for letters.
-fn words(text: &str) -> impl Iterator<Item = Range<usize>> {
+/// The words of a text, with the symbols that may stand for letters, that have anything but plain letters in them. Most have not,
+/// and cost a look at their bytes.
+fn odd_words(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let bytes = text.as_bytes();
+    let is_odd = |b: &u8| !b.is_ascii() || leet(*b).is_some();
     let mut rest = 0;
     std::iter::from_fn(move || {
-        let start = rest + text[rest..].find(is_wordy)?;
-        let len = text[start..].find(|c| !is_wordy(c));
-        rest = len.map_or(text.len(), |len| start + len);
-        Some(start..rest)
+        loop {
+            let odd = rest + bytes[rest..].iter().position(is_odd)?;
+            let len = text[odd..].find(|c| !is_wordy(c));
+            let end = len.map_or(text.len(), |len| odd + len);
+            let before = bytes[rest..odd]
+                .iter()
+                .rposition(|b| !is_wordy(char::from(*b)));
+            let start = before.map_or(rest, |before| rest + before + 1);
+            if odd < end {
+                rest = end;
+                return Some(start..end);
+            }
+            rest = text.ceil_char_boundary(odd + 1);
+        }
     })
 }
 
@@ -442,4 +377,50 @@ fn i_or_l(before: Option<char>, after: Option<char>) -> char {
         _ => false,
     };
     if l { 'l' } else { 'i' }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn other_readings_of_a_one_are_made_where_there_is_one() {
+        let filler = "Nothing to see here. ".repeat(500);
+        let text = format!("b1rd h3re, p4ge{filler}y3sterd4y{filler}p1n");
+        let readings = plain(&text, Features::of(&text), usize::MAX);
+        let texts: Vec<String> = readings
+            .into_iter()
+            .filter_map(|(rewrite, disguise)| rewrite.into_view(disguise, None))
+            .map(|view| view.text().to_owned())
+            .collect();
+        let has = |part: &str| {
+            texts
+                .iter()
+                .map(|text| text.contains(part))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(has("here, page"), [true, true, true]);
+        assert_eq!(has("yesterday"), [true, false, false]);
+        assert_eq!(has("bird"), [true, true, false]);
+        assert_eq!(has("blrd"), [false, false, true]);
+        assert_eq!(has("pin"), [true, true, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn odd_words_are_those_with_anything_but_letters(text in "[a-z12@$!_ .é中–\u{2800}\n]{0,40}") {
+            let mut words = Vec::new();
+            let mut start = 0;
+            for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+                if !is_wordy(c) {
+                    words.push(start..at);
+                    start = at + c.len_utf8();
+                }
+            }
+            let is_odd = |b: u8| !b.is_ascii() || leet(b).is_some();
+            words.retain(|word| text[word.clone()].bytes().any(is_odd));
+            prop_assert_eq!(odd_words(&text).collect::<Vec<_>>(), words);
+        }
+    }
 }

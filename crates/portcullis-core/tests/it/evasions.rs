@@ -1,7 +1,11 @@
 //! Disguises: what `evasions` sees through, where it says it found it, and what it leaves alone.
 
-use portcullis_core::detectors::{self, Kind};
+use std::sync::LazyLock;
+
+use portcullis_core::detectors::{self, Finder, Kind};
 use portcullis_core::{Action, Decision, Event, Policy, RedactionSpec, redact_text};
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde::Deserialize;
 
 use crate::judge::{judge_fresh, load, with_head};
@@ -111,6 +115,76 @@ fn ordinary_texts_pass() {
         ] {
             let decision = judge_fresh(&policy, &event);
             assert_eq!(decision.action, Action::Allow, "{text}: {decision:?}");
+        }
+    }
+}
+
+fn finder(kind: Kind) -> Finder {
+    Finder::new(&[kind], &["rfc"]).unwrap()
+}
+
+/// Files are read as events are.
+#[test]
+fn in_a_file_it_is_found_in_every_disguise_and_where_it_stands() {
+    let Cases {
+        attacks, secrets, ..
+    } = cases();
+    for (kind, cases) in [(Kind::Injection, attacks), (Kind::Secrets, secrets)] {
+        let (plain, seeing) = (finder(kind), finder(kind).seeing_through());
+        for Case { it, text } in cases {
+            let (text, expected) = marked(&text, "…");
+            let findings = seeing.find(&text);
+            assert_eq!(findings.len(), 1, "{it}: {findings:?}");
+            let range = findings[0].range.clone();
+            let found = format!("{}…{}", &text[..range.start], &text[range.end..]);
+            assert_eq!(found, expected, "{it}");
+            assert!(findings[0].disguise.is_some(), "{it}");
+            assert_eq!(plain.find(&text), [], "{it}");
+        }
+    }
+    let seeing = finder(Kind::Secrets).seeing_through();
+    for Case { it, text } in cases().other_values {
+        assert_eq!(seeing.find(&text), [], "{it}");
+    }
+}
+
+static GATE: LazyLock<Policy> = LazyLock::new(|| policy(true));
+static FINDER: LazyLock<Finder> = LazyLock::new(|| finder(Kind::Secrets).seeing_through());
+
+fn pieces_of_disguises() -> impl Strategy<Value = String> {
+    let unmarked = |case: Case| marked(&case.text, "").0;
+    let cases = cases().secrets.into_iter().map(unmarked);
+    let others = [
+        "AKIA",
+        "IOSFODNN7",
+        "EXAMPLE",
+        "\x1b[0m",
+        "\u{9b}m",
+        "\u{200b}",
+        "\u{8}",
+        "%41",
+        "é",
+        " ",
+        "\n",
+        ", ",
+    ];
+    let pieces: Vec<String> = cases.chain(others.map(str::to_owned)).collect();
+    prop::collection::vec(select(pieces), 0..16).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    /// What the gate takes out of a tool's result is what is found in a file.
+    #[test]
+    fn the_gate_and_the_finder_see_the_same(text in pieces_of_disguises()) {
+        let decision = judge_fresh(&GATE, &Event::tool_call_result("r", "t", &*text));
+        let redacted = |at: usize| {
+            let mut spans = decision.redactions.iter();
+            spans.any(|one| one.start_offset <= Some(at) && Some(at) < one.end_offset)
+        };
+        let ranges = FINDER.covered(&text);
+        for (index, (at, _)) in text.char_indices().enumerate() {
+            let found = ranges.iter().any(|range| range.contains(&at));
+            prop_assert_eq!(found, redacted(index), "{} of {:?}", at, text);
         }
     }
 }

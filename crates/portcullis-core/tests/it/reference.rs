@@ -73,7 +73,8 @@ fn difference(policy: &Policy, case: &Case) -> Option<String> {
     if answer.redactions != merged {
         return Some(format!("{merged:?} and not {:?}", answer.redactions));
     }
-    let count = case.secrets.len();
+    // The RFC's Python counts a value once for each pattern that finds it.
+    let count = merged.len();
     let counted =
         answer.action == Action::Allow || answer.reason == format!("Found {count} secret(s)");
     (!counted).then(|| answer.reason.into_owned())

@@ -35,7 +35,9 @@ pub(super) struct Excerpts {
 impl Excerpts {
     pub(super) fn new() -> Result<Self, FinderError> {
         let finder = Finder::new(&[Kind::Secrets, Kind::Pii], &[""; 0])?;
-        Ok(Self { finder })
+        Ok(Self {
+            finder: finder.seeing_through(),
+        })
     }
 
     /// The line around one of the findings in a text, without what may not be shown.

@@ -26,6 +26,7 @@ use report::{Report, Tally};
 pub(crate) fn run(args: &ScanArgs) -> Result<Answer, Failure> {
     let started = Instant::now();
     let finder = Finder::new(kinds(args), &args.family).map_err(input)?;
+    let finder = finder.seeing_through();
     let excerpts = match args.format {
         ScanFormat::Text if !args.write_baseline => Some(Excerpts::new().map_err(input)?),
         _ => None,

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use portcullis_core::Severity;
+use portcullis_core::views::Disguise;
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -204,8 +205,9 @@ fn to_text(target: &Target, one: &Located<'_>) -> String {
     let finding = &one.finding;
     let style = severity_style(finding.severity);
     let origin = finding.origin.map(|origin| format!(" ({origin})"));
+    let disguise = finding.disguise.map(|one| format!(", {}", one.as_str()));
     let head = format!(
-        "{BOLD}{}:{}:{}{BOLD:#}  {style}{}{style:#}  {}{}  {DIM}{}{DIM:#}\n",
+        "{BOLD}{}:{}:{}{BOLD:#}  {style}{}{style:#}  {}{}  {DIM}{}{}{DIM:#}\n",
         plain(&target.name()),
         one.start.line,
         one.start.column,
@@ -213,6 +215,7 @@ fn to_text(target: &Target, one: &Located<'_>) -> String {
         finding.what,
         origin.unwrap_or_default(),
         one.rule_id(),
+        disguise.unwrap_or_default(),
     );
     let Some(excerpt) = &one.excerpt else {
         return head;
@@ -233,6 +236,6 @@ fn to_json(target: &Target, one: &Located<'_>) -> Value {
         "end_line": one.end.line, "end_column": one.end.column,
         "kind": finding.kind.as_str(), "family": finding.family, "id": finding.id,
         finding.kind.meaning_key(): finding.what, "severity": finding.severity, "origin": finding.origin,
-        "fingerprint": one.fingerprint,
+        "disguise": finding.disguise.map(Disguise::as_str), "fingerprint": one.fingerprint,
     })
 }

@@ -23,7 +23,7 @@ impl Sarif {
     pub(super) fn add(&mut self, target: &Target, one: &Located<'_>) {
         let finding = &one.finding;
         let id = one.rule_id();
-        self.results.push(json!({
+        let mut result = json!({
             "ruleId": id,
             "level": level(finding.severity),
             "message": {"text": message(finding)},
@@ -35,7 +35,11 @@ impl Sarif {
                 },
             }}],
             "partialFingerprints": {"portcullis/v1": one.fingerprint},
-        }));
+        });
+        if let Some(disguise) = finding.disguise {
+            result["properties"] = json!({"disguise": disguise.as_str()});
+        }
+        self.results.push(result);
         self.rules
             .entry(id)
             .or_insert_with_key(|id| rule(id, finding));
