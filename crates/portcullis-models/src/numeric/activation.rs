@@ -9,7 +9,6 @@ pub(crate) enum Activation {
     Gelu,
     #[cfg(feature = "hf")]
     Relu,
-    #[cfg(feature = "hf")]
     Tanh,
 }
 
@@ -31,7 +30,6 @@ impl Activation {
             Self::Relu => numbers
                 .iter_mut()
                 .for_each(|number| *number = number.max(0.0)),
-            #[cfg(feature = "hf")]
             Self::Tanh => numbers
                 .iter_mut()
                 .for_each(|number| *number = number.tanh()),
