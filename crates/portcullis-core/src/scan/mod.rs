@@ -12,6 +12,7 @@
 
 mod automaton;
 mod bitmap;
+mod blocks;
 mod boundaries;
 mod ends;
 mod features;
