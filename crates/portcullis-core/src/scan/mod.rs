@@ -606,6 +606,11 @@ impl Candidates {
         self.regions.is_empty()
     }
 
+    /// Whether the text is known to be all ASCII.
+    pub(crate) fn is_of_ascii(&self) -> bool {
+        self.ascii
+    }
+
     /// The regions of a pattern; or if looking into each could mean to look at the same text again and
     /// again, one that takes in all of them.
     fn worthwhile_regions(
