@@ -447,8 +447,8 @@ impl Scanner {
         let filter = &self.filters[stage(event_type)];
         let mut screens = self.screens.reader();
         filter.scan(text.as_bytes(), plain, |literal, announced| {
-            let (screen, at) = (announced.screen, literal.clone());
-            if !screens.lets_through(screen, text.as_bytes(), at) || !wanted(announced.pattern) {
+            let may_match = screens.lets_through(announced.screen, text.as_bytes(), &literal);
+            if !may_match || !wanted(announced.pattern) {
                 return;
             }
             let max = match announced.max_before {
