@@ -162,9 +162,14 @@ pub(crate) struct Cursor<'t> {
 
 impl<'t> Cursor<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
+        Self::knowing(text, text.is_ascii())
+    }
+
+    /// The same where somebody has looked already whether the text is all ASCII.
+    pub(crate) fn knowing(text: &'t str, ascii: bool) -> Self {
         Self {
             text,
-            ascii: text.is_ascii(),
+            ascii,
             byte: 0,
             code_point: 0,
         }

@@ -179,7 +179,8 @@ impl Plan {
             gathered.cover(id, outcome, took);
             if matches!(outcome, RuleOutcome::Clear | RuleOutcome::Decided) {
                 let read = parts_read(policy, id, input.event);
-                gathered.coverage.judged = gathered.coverage.judged.and(read);
+                let coverage = &mut gathered.answer.coverage;
+                coverage.judged = coverage.judged.and(read);
             }
             let lost = is_lost(policy, Some(inbox), id);
             self.take(id, answer, lost, routing, fail_open, gathered);

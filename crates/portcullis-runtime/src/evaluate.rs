@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::Guard;
-use portcullis_core::rules::{RuleInput, Subject};
+use portcullis_core::rules::{RuleError, RuleInput, Subject};
 use portcullis_core::{
     Action, Context, ContextBuilder as _, ContextSnapshot, Decision, DefaultContextBuilder,
     ErrorCode, Evaluation, Event, Parts, Policy, RiskRouter as _, Routing, RuleId, Severity,
-    StopSpec,
+    Signals, StopSpec,
 };
 use tokio::sync::oneshot;
 use tracing::field::Empty;
@@ -148,15 +148,14 @@ impl Gateway {
     ) -> Result<Evaluation, Box<Open>> {
         let started = Instant::now();
         let quarantine = self.recall(policy, context);
-        let mut gathered = Gathered {
-            scanned: judging == Judging::Piece,
-            quiet: judging == Judging::Quietly,
-            ..Gathered::default()
-        };
-        if let Judging::Again(pauses) = judging {
-            gathered.asked = pauses.to_vec();
+        let mut gathered = Gathered::new(policy);
+        match judging {
+            Judging::First => {}
+            Judging::Piece => gathered.scanned = true,
+            Judging::Quietly => gathered.quiet = true,
+            Judging::Again(pauses) => gathered.asked = pauses.to_vec(),
         }
-        gathered.coverage.present = Parts::of(event);
+        gathered.answer.coverage.present = Parts::of(event);
         let span = tracing::debug_span!(
             "evaluate",
             event_type = event.event_type.as_str(),
@@ -167,10 +166,10 @@ impl Gateway {
         let judged = span
             .in_scope(|| self.judge(policy, context, event, quarantine, &mut gathered, started));
         match judged {
-            Ok(decision) => {
-                let evaluation = self.conclude(policy, context, event, decision, gathered, started);
-                tell(&span, &evaluation);
-                Ok(evaluation)
+            Ok(()) => {
+                self.conclude(policy, context, event, &mut gathered, started);
+                tell(&span, &gathered.answer);
+                Ok(gathered.answer)
             }
             Err(undecided) => Err(Box::new(Open {
                 gathered,
@@ -196,16 +195,16 @@ impl Gateway {
                 started,
                 span,
             } = *open;
-            let decision = self
-                .wait(policy, context, event, *undecided, &mut gathered)
+            self.wait(policy, context, event, *undecided, &mut gathered)
                 .instrument(span.clone())
                 .await;
-            let evaluation = self.conclude(policy, context, event, decision, gathered, started);
-            tell(&span, &evaluation);
-            evaluation
+            self.conclude(policy, context, event, &mut gathered, started);
+            tell(&span, &gathered.answer);
+            gathered.answer
         })
     }
 
+    /// Puts what is decided into the answer.
     fn judge(
         &self,
         policy: &Policy,
@@ -214,41 +213,30 @@ impl Gateway {
         quarantine: Option<Flag>,
         gathered: &mut Gathered,
         started: Instant,
-    ) -> Result<Decision, Box<Undecided>> {
-        if policy.is_absent() {
-            let reason = "No policy is configured";
-            return Ok(Decision::allow(RuleId::NO_POLICY, reason));
-        }
-        if let Some(flag) = quarantine {
-            return Ok(quarantined(&flag));
-        }
-        if let Some(decision) = policy.over_limits(event) {
-            return Ok(decision);
+    ) -> Result<(), Box<Undecided>> {
+        let decision = &mut gathered.answer.decision;
+        if let Some(before) = before_rules(policy, event, quarantine) {
+            *decision = before;
+            return Ok(());
         }
         let scan = policy.scan(event);
-        let signals = policy.signals(event, &scan);
-        let snapshot = match &self.context_builder {
-            None => DefaultContextBuilder.build(event, context, policy.tool_risks(), signals),
-            Some(builder) => {
-                let built = fence::catching(|| {
-                    Ok(builder.build(event, context, policy.tool_risks(), signals))
-                });
-                match built {
-                    Ok(snapshot) => snapshot,
-                    Err(error) => return Ok(hook_failed("context builder", &error)),
-                }
+        let snapshot = match self.describe(policy, context, event, policy.signals(event, &scan)) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                *decision = hook_failed("context builder", &error);
+                return Ok(());
             }
         };
-        let routing = match &self.risk_router {
-            None => policy.risk_router().route(event, &snapshot),
-            Some(router) => match fence::catching(|| Ok(router.route(event, &snapshot))) {
-                Ok(routing) => routing,
-                Err(error) => return Ok(hook_failed("risk router", &error)),
-            },
+        let routing = match self.route(policy, event, &snapshot) {
+            Ok(routing) => routing,
+            Err(error) => {
+                *decision = hook_failed("risk router", &error);
+                return Ok(());
+            }
         };
         if routing.skip_evaluation {
-            let reason = "Skipped by risk router";
-            return Ok(Decision::allow(RuleId::SKIP, reason));
+            *decision = Decision::allow(RuleId::SKIP, "Skipped by risk router");
+            return Ok(());
         }
         let input = RuleInput {
             event,
@@ -263,7 +251,10 @@ impl Gateway {
             self.run_fast_rules(policy, &subject, input, gathered, started);
         let plan = if fenced.is_empty() {
             match self.plan(policy, input, &routing, gathered) {
-                None => return Ok(self.resolve(input, gathered)),
+                None => {
+                    self.resolve(input, gathered);
+                    return Ok(());
+                }
                 plan => plan,
             }
         } else {
@@ -276,6 +267,34 @@ impl Gateway {
             fenced_input,
             plan,
         }))
+    }
+
+    #[inline]
+    fn describe<'e>(
+        &self,
+        policy: &'e Policy,
+        context: &'e Context,
+        event: &'e Event,
+        signals: Signals,
+    ) -> Result<ContextSnapshot<'e>, RuleError> {
+        let risks = policy.tool_risks();
+        match &self.context_builder {
+            None => Ok(DefaultContextBuilder.build(event, context, risks, signals)),
+            Some(builder) => fence::catching(|| Ok(builder.build(event, context, risks, signals))),
+        }
+    }
+
+    #[inline]
+    fn route(
+        &self,
+        policy: &Policy,
+        event: &Event,
+        snapshot: &ContextSnapshot<'_>,
+    ) -> Result<Routing, RuleError> {
+        match &self.risk_router {
+            None => Ok(policy.risk_router().route(event, snapshot)),
+            Some(router) => fence::catching(|| Ok(router.route(event, snapshot))),
+        }
     }
 
     /// Runs the rules that run inline. Gives those that do not, asked already if they run side by side.
@@ -306,7 +325,7 @@ impl Gateway {
                 let asked = settings.sync_parallel.then(&mut ask);
                 // What it took to get this ready is not the next rule's doing.
                 last = asked.as_ref().map_or_else(Instant::now, |asked| asked.at);
-                let turn = gathered.coverage.rules.len() + fenced.len();
+                let turn = gathered.answer.coverage.rules.len() + fenced.len();
                 fenced.push(Fenced { place, turn, asked });
                 continue;
             }
@@ -367,7 +386,7 @@ impl Gateway {
         Some(plan)
     }
 
-    /// Waits for whoever has not answered, and decides.
+    /// Waits for whoever has not answered, and puts what is decided into the answer.
     async fn wait(
         &self,
         policy: &Policy,
@@ -375,7 +394,7 @@ impl Gateway {
         event: &Event,
         undecided: Undecided,
         gathered: &mut Gathered,
-    ) -> Decision {
+    ) {
         let Undecided {
             snapshot,
             routing,
@@ -398,10 +417,10 @@ impl Gateway {
             None => self.plan(policy, input, &routing, gathered),
         };
         if let Some(mut plan) = plan {
-            let before = gathered.coverage.rules.len();
+            let before = gathered.answer.coverage.rules.len();
             plan.run(self, policy, input, &routing, gathered).await;
             self.tell(|telemetry| {
-                for rule in &gathered.coverage.rules[before..] {
+                for rule in &gathered.answer.coverage.rules[before..] {
                     let took = Duration::from_nanos(rule.elapsed_ns);
                     telemetry.deep_rule(&rule.id, rule.outcome, took);
                 }
@@ -410,7 +429,7 @@ impl Gateway {
                 }
             });
         }
-        self.resolve(input, gathered)
+        self.resolve(input, gathered);
     }
 
     async fn wait_for_fenced(
@@ -434,7 +453,7 @@ impl Gateway {
             });
             let outcome = wait_for(answer, timeout.saturating_sub(at.elapsed())).await;
             gathered.take(place, rule, event, outcome, at.elapsed(), settings);
-            gathered.coverage.rules[turn..].rotate_right(1);
+            gathered.answer.coverage.rules[turn..].rotate_right(1);
         }
     }
 }
@@ -452,6 +471,19 @@ impl FencedInput {
 fn tell(span: &Span, evaluation: &Evaluation) {
     span.record("action", evaluation.decision.action.as_str());
     span.record("rule", evaluation.decision.rule_id.as_str());
+}
+
+/// What is decided without asking any rule.
+#[inline]
+fn before_rules(policy: &Policy, event: &Event, quarantine: Option<Flag>) -> Option<Decision> {
+    if policy.is_absent() {
+        let reason = "No policy is configured";
+        return Some(Decision::allow(RuleId::NO_POLICY, reason));
+    }
+    if let Some(flag) = quarantine {
+        return Some(quarantined(&flag));
+    }
+    policy.over_limits(event)
 }
 
 /// A rule that has nothing to judge takes less on any machine. Only one with less time than this can

@@ -63,10 +63,15 @@ pub(crate) async fn wait_for(
 }
 
 impl Gathered {
+    fn judged(&mut self, rule: &CompiledRule, event: &Event) {
+        let coverage = &mut self.answer.coverage;
+        coverage.judged = coverage.judged.and(rule.reads(event));
+    }
+
     /// A rule has found nothing.
     #[inline]
     pub(crate) fn clear(&mut self, rule: &CompiledRule, event: &Event, took: Duration) {
-        self.coverage.judged = self.coverage.judged.and(rule.reads(event));
+        self.judged(rule, event);
         self.cover(rule.id(), RuleOutcome::Clear, took);
     }
 
@@ -83,7 +88,7 @@ impl Gathered {
         let (outcome, failure) = match outcome {
             FastOutcome::Said(None) => return self.clear(rule, event, took),
             FastOutcome::Said(Some(decision)) => {
-                self.coverage.judged = self.coverage.judged.and(rule.reads(event));
+                self.judged(rule, event);
                 self.decide(
                     place,
                     Decision {

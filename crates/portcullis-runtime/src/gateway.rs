@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use portcullis_core::{
     Action, Context, ContextBuilder, Coverage, Decision, DecisionPolicy, DefaultDecisionPolicy,
     Effect, Evaluation, Event, History, Mode, OnTimeout, Policy, RiskRouter, RuleCoverage, RuleId,
-    RuleOutcome,
+    RuleOutcome, nothing_triggered,
 };
 
 use tracing::Span;
@@ -145,7 +145,6 @@ impl GatewayBuilder {
 
 /// What an evaluation has gathered so far. Decisions keep the place of their rule, because the
 /// first registered wins a tie.
-#[derive(Default)]
 pub(crate) struct Gathered {
     /// Whether rules that search for patterns have been heard already.
     pub(crate) scanned: bool,
@@ -158,18 +157,37 @@ pub(crate) struct Gathered {
     pub(crate) decisions: Vec<(usize, Decision)>,
     /// What happened in the place of deep rules that did not answer.
     pub(crate) fallbacks: Vec<OnTimeout>,
-    /// Of a PAUSE: see [`Evaluation::if_lifted`].
-    pub(crate) if_lifted: Vec<Decision>,
-    pub(crate) coverage: Coverage,
+    /// The answer as far as it is known, which is that nobody has anything to say. It is large: put together where it is, it
+    /// is moved once.
+    pub(crate) answer: Evaluation,
 }
 
 impl Gathered {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        Self {
+            scanned: false,
+            quiet: false,
+            asked: Vec::new(),
+            last: None,
+            decisions: Vec::new(),
+            fallbacks: Vec::new(),
+            answer: Evaluation {
+                decision: nothing_triggered(),
+                enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
+                policy: Arc::clone(policy.identity()),
+                coverage: Coverage::default(),
+                elapsed_us: 0,
+                if_lifted: Vec::new(),
+            },
+        }
+    }
+
     pub(crate) fn decide(&mut self, place: usize, decision: Decision) {
         self.decisions.push((place, decision));
     }
 
     pub(crate) fn cover(&mut self, id: &RuleId, outcome: RuleOutcome, elapsed: Duration) {
-        self.coverage.rules.push(RuleCoverage {
+        self.answer.coverage.rules.push(RuleCoverage {
             id: id.clone(),
             outcome,
             elapsed_ns: elapsed.as_nanos() as u64,
@@ -326,32 +344,24 @@ impl Gateway {
         }
     }
 
+    /// Completes the answer, and does what follows from it.
     pub(crate) fn conclude(
         &self,
         policy: &Policy,
         context: &mut Context,
         event: &Event,
-        decision: Decision,
-        gathered: Gathered,
+        gathered: &mut Gathered,
         started: Instant,
-    ) -> Evaluation {
+    ) {
         let now = gathered.last.unwrap_or_else(Instant::now);
-        // Put together first and changed in place: an evaluation is large, and most are done with it.
-        let mut evaluation = Evaluation {
-            decision,
-            enforced: policy.gateway().mode == Mode::Enforce && !policy.is_absent(),
-            policy: Arc::clone(policy.identity()),
-            coverage: gathered.coverage,
-            elapsed_us: now.duration_since(started).as_micros() as u64,
-            if_lifted: gathered.if_lifted,
-        };
+        let evaluation = &mut gathered.answer;
+        evaluation.elapsed_us = now.duration_since(started).as_micros() as u64;
         evaluation.decision.decision_id = self.ids.next(now);
-        self.settle(context, event, &mut evaluation, now);
+        self.settle(context, event, evaluation, now);
         if !gathered.quiet {
-            self.follow(policy, context, event, &evaluation, &gathered.asked);
+            self.follow(policy, context, event, evaluation, &gathered.asked);
         }
-        self.tell(|telemetry| telemetry.evaluated(event, &evaluation));
-        evaluation
+        self.tell(|telemetry| telemetry.evaluated(event, evaluation));
     }
 
     /// Keeps what is to be restored, and brings what would be decided without a pause in line with it.

@@ -10,16 +10,16 @@ use crate::fence;
 use crate::gateway::{Gateway, Gathered};
 
 impl Gateway {
-    pub(crate) fn resolve(&self, input: RuleInput<'_>, gathered: &mut Gathered) -> Decision {
+    /// Puts what is decided into the answer, which says already that nothing is.
+    pub(crate) fn resolve(&self, input: RuleInput<'_>, gathered: &mut Gathered) {
         if gathered.decisions.is_empty() {
-            return if gathered.coverage.rules.is_empty() {
-                Decision::allow(
+            if gathered.answer.coverage.rules.is_empty() {
+                gathered.answer.decision = Decision::allow(
                     RuleId::DEFAULT,
                     "No rule of this policy judges such an event",
-                )
-            } else {
-                nothing_triggered()
-            };
+                );
+            }
+            return;
         }
         let mut decisions = std::mem::take(&mut gathered.decisions);
         decisions.sort_by_key(|(place, _)| *place);
@@ -41,9 +41,9 @@ impl Gateway {
             let redactions = all.iter().flat_map(|d| d.redactions.clone());
             let redactions = redactions.chain(std::mem::take(&mut decision.redactions));
             decision.redactions = merge_redactions(redactions);
-            gathered.if_lifted = self.if_lifted(&decision, all, &input);
+            gathered.answer.if_lifted = self.if_lifted(&decision, all, &input);
         }
-        decision
+        gathered.answer.decision = decision;
     }
 
     fn one_of(&self, decisions: Vec<Decision>, input: &RuleInput<'_>) -> Decision {

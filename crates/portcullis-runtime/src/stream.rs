@@ -174,19 +174,16 @@ impl AnswerStream {
         for decision in decisions {
             // Alerts and records name the stage, not the text: it may hold what was just redacted.
             let event = Event::new(EventType::LlmStreamChunk, self.context.run_id.clone());
-            let mut gathered = Gathered::default();
+            let mut gathered = Gathered::new(&self.policy);
             gathered.cover(&decision.rule_id, RuleOutcome::Decided, started.elapsed());
             for rule in outvoted.drain(..) {
                 gathered.cover(&rule, RuleOutcome::Decided, started.elapsed());
             }
-            shown.evaluations.push(self.gateway.conclude(
-                &self.policy,
-                &mut self.context,
-                &event,
-                decision,
-                gathered,
-                started,
-            ));
+            gathered.answer.decision = decision;
+            let (policy, context) = (&self.policy, &mut self.context);
+            self.gateway
+                .conclude(policy, context, &event, &mut gathered, started);
+            shown.evaluations.push(gathered.answer);
         }
         if let Some(evaluation) = otherwise {
             // What ended the answer comes last.

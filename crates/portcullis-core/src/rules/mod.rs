@@ -320,6 +320,19 @@ impl<'e> Subject<'e> {
         })
     }
 
+    /// For the text of a place. What the scan knows of it need not be found out for every pattern.
+    fn cursor(&self, place: usize) -> Cursor<'e> {
+        let text = self.text(place);
+        let scanned = match place.checked_sub(1).map(|leaf| &self.scan.leaves[leaf]) {
+            None => Some(&self.scan.text),
+            Some(leaf) => leaf.view.is_none().then_some(&leaf.candidates),
+        };
+        match scanned {
+            Some(candidates) if candidates.is_of_ascii() => Cursor::knowing(text, true),
+            _ => Cursor::new(text),
+        }
+    }
+
     /// The redaction of one value.
     pub(crate) fn redaction(
         &self,
@@ -327,7 +340,7 @@ impl<'e> Subject<'e> {
         range: Range<usize>,
         label: &Label,
     ) -> RedactionSpec {
-        label.redaction(self.path(place), &mut Cursor::new(self.text(place)), range)
+        label.redaction(self.path(place), &mut self.cursor(place), range)
     }
 
     /// A redaction for every value that a pattern finds.
@@ -343,7 +356,7 @@ impl<'e> Subject<'e> {
         let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
         self.each(id, sight, |place, range| {
             if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
-                at = Some((place, self.path(place), Cursor::new(self.text(place))));
+                at = Some((place, self.path(place), self.cursor(place)));
             }
             if let Some((_, path, cursor)) = &mut at {
                 let mut spec = label.redaction(path.clone(), cursor, range.clone());

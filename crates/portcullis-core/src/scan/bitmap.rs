@@ -140,25 +140,44 @@ impl Bitmap {
     /// by how many there are, and waits for the memory of several at once.
     #[inline(always)]
     fn each_place_with(&self, lanes: impl Lanes, text: &[u8], mut look: impl FnMut(usize)) {
+        let table = Table {
+            bits: &self.bits,
+            used: self.used,
+        };
+        let mut places = [0; ROOM];
         for base in (0..text.len()).step_by(STEPS * STRIDE) {
-            let mut places = Places::default();
             let end = text.len().min(base + STEPS * STRIDE);
+            let (mut count, mut window) = (0, 0);
             for at in (base..end).step_by(STRIDE) {
                 let rest = &text[at..];
                 let hits = match rest.first_chunk() {
-                    Some(step) => lanes.hits(self, step),
+                    Some(step) => lanes.hits(table, step),
                     None => {
                         let mut step = [0; STEP];
                         step[..rest.len()].copy_from_slice(rest);
-                        lanes.hits(self, &step) & first(rest.len().div_ceil(2))
+                        lanes.hits(table, &step) & first(rest.len().div_ceil(2))
                     }
                 };
-                places.add((at - base) / 2, hits);
+                count = add(&mut places, count, window, hits);
+                window = window.wrapping_add(EACH * WINDOWS as u64);
             }
-            for window in places.windows() {
+            for window in places.get(..count).unwrap_or_default() {
                 look(base + 2 * usize::from(*window));
             }
         }
+    }
+}
+
+/// What is looked up, apart from the rest: so it is not fetched again for every step.
+#[derive(Clone, Copy)]
+struct Table<'b> {
+    bits: &'b [u8; BYTES],
+    used: u16,
+}
+
+impl Table<'_> {
+    fn slot(self, window: u32) -> Slot {
+        Slot::of(window, self.used)
     }
 }
 
@@ -174,15 +193,15 @@ const fn first(windows: usize) -> u16 {
 /// What a processor does with several windows at once.
 trait Lanes: Copy {
     /// Which windows of a step are in the bitmap, the first in the lowest bit.
-    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16;
+    fn hits(self, table: Table<'_>, step: &[u8; STEP]) -> u16;
 }
 
 impl Lanes for Scalar {
-    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16 {
+    fn hits(self, table: Table<'_>, step: &[u8; STEP]) -> u16 {
         (0..WINDOWS).fold(0, |hits, number| {
             let window = std::array::from_fn(|byte| step[2 * number + byte]);
-            let Slot { byte, bit } = bitmap.slot(u32::from_le_bytes(window));
-            hits | u16::from(bitmap.bits[usize::from(byte)] >> bit & 1) << number
+            let Slot { byte, bit } = table.slot(u32::from_le_bytes(window));
+            hits | u16::from(table.bits[usize::from(byte)] >> bit & 1) << number
         })
     }
 }
@@ -192,7 +211,7 @@ impl Lanes for V3 {
     /// Every second window lies right behind the one before. The others go into the upper halves of the same
     /// lanes, so that all are in order.
     #[inline(always)]
-    fn hits(self, bitmap: &Bitmap, step: &[u8; STEP]) -> u16 {
+    fn hits(self, table: Table<'_>, step: &[u8; STEP]) -> u16 {
         let (sse2, avx, avx2) = (self.sse2, self.avx, self.avx2);
         let all = |value: u32| avx._mm256_set1_epi32(value.cast_signed());
         let both = |lower, upper, mask: u32| {
@@ -207,13 +226,13 @@ impl Lanes for V3 {
             avx2._mm256_mullo_epi32(avx2._mm256_or_si256(windows, all(FOLD)), all(FACTOR))
         };
         let (even, odd) = (hash(0), hash(2));
-        let used = u32::from(bitmap.used);
+        let used = u32::from(table.used);
         let numbers = both(avx2._mm256_srli_epi32::<16>(even), odd, used);
         let numbers: [u16; WINDOWS] = pulp::cast(numbers);
         // Not `map`, which the compiler leaves as a call.
         let mut bytes = [0; WINDOWS];
         for (byte, number) in bytes.iter_mut().zip(numbers) {
-            *byte = bitmap.bits[usize::from(number)];
+            *byte = table.bits[usize::from(number)];
         }
         let bits = both(
             avx2._mm256_srli_epi32::<13>(even),
@@ -231,23 +250,14 @@ impl Lanes for V3 {
     }
 }
 
-/// Windows that are in the bitmap.
-struct Places {
-    windows: [u8; STEPS * WINDOWS + AT_ONCE],
-    len: usize,
-}
-
-/// So many are written down at once, whatever there are.
+/// So many places are written down at once, whatever there are.
 const AT_ONCE: usize = 8;
 
-impl Default for Places {
-    fn default() -> Self {
-        Self {
-            windows: [0; STEPS * WINDOWS + AT_ONCE],
-            len: 0,
-        }
-    }
-}
+/// Room for those of all steps.
+const ROOM: usize = STEPS * WINDOWS + AT_ONCE;
+
+/// A one in each byte.
+const EACH: u64 = 0x0101_0101_0101_0101;
 
 /// Which bits a byte has, each in a byte.
 static BITS: [u64; 256] = {
@@ -267,23 +277,19 @@ static BITS: [u64; 256] = {
     bits
 };
 
-impl Places {
-    /// Adds those of a step that begins with this window.
-    #[inline(always)]
-    fn add(&mut self, step: usize, hits: u16) {
-        for (half, hits) in hits.to_le_bytes().into_iter().enumerate() {
-            let base = (step + AT_ONCE * half) as u64 * 0x0101_0101_0101_0101;
-            let next = self.windows.get_mut(self.len..);
-            if let Some(next) = next.and_then(<[u8]>::first_chunk_mut) {
-                *next = (BITS[usize::from(hits)] + base).to_le_bytes();
-            }
-            self.len += hits.count_ones() as usize;
+/// Adds the places of a step behind so many others, and gives how many there are then. The step's first window is in each
+/// byte of `window`.
+#[inline(always)]
+fn add(places: &mut [u8; ROOM], count: usize, window: u64, hits: u16) -> usize {
+    let [lower, upper] = hits.to_le_bytes();
+    let halves = [(lower, window), (upper, window + EACH * AT_ONCE as u64)];
+    halves.into_iter().fold(count, |count, (hits, window)| {
+        let next = places.get_mut(count..);
+        if let Some(next) = next.and_then(<[u8]>::first_chunk_mut) {
+            *next = (BITS[usize::from(hits)] + window).to_le_bytes();
         }
-    }
-
-    fn windows(&self) -> &[u8] {
-        self.windows.get(..self.len).unwrap_or_default()
-    }
+        count + hits.count_ones() as usize
+    })
 }
 
 #[cfg(test)]

@@ -77,12 +77,11 @@ impl Features {
             block[..rest.len()].copy_from_slice(rest);
             block
         });
-        let blocks = blocks.iter().chain(&last);
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = pulp::x86::V3::try_new() {
-            return wide::of(simd, blocks, bytes);
+            return wide::of(simd, blocks, last.as_ref(), bytes);
         }
-        Pass::all(blocks, bytes)
+        Pass::all(blocks.iter().chain(&last), bytes)
     }
 
     /// Whether all features of `other` are among these.

@@ -89,6 +89,8 @@ struct Gate {
 #[derive(Debug)]
 struct Known {
     literal: Literal,
+    /// The bits of its bytes that do not count, because case does not.
+    any_case: Box<[u8]>,
     announces: Vec<Announced>,
 }
 
@@ -139,14 +141,11 @@ impl Gate {
     fn is_open_at(&self, text: &[u8], from: usize) -> bool {
         const SIDE: usize = neighbours::SIDE;
         let end = from.wrapping_add(self.len);
-        let before = text.get(from.wrapping_sub(SIDE)..from);
-        let after = text.get(end..end.wrapping_add(SIDE));
-        match (
-            before.and_then(<[u8]>::first_chunk),
-            after.and_then(<[u8]>::first_chunk),
-        ) {
-            (Some(before), Some(after)) => self.neighbours.allow_bytes(*before, *after),
-            _ => self.is_open_near_end(text, from..end),
+        let around = text.get(from.wrapping_sub(SIDE)..end.wrapping_add(SIDE));
+        let sides = around.and_then(|around| around.first_chunk().zip(around.last_chunk()));
+        match sides {
+            Some((before, after)) => self.neighbours.allow_bytes(*before, *after),
+            None => self.is_open_near_end(text, from..end),
         }
     }
 
@@ -204,22 +203,39 @@ impl Known {
     ) {
         let at = from..from + self.literal.text.len();
         // What folding makes equal does no harm.
-        if whole && !self.literal.exact || self.is_all_at(text, from) {
-            let beside = Sides::at(text, &at);
-            let announces = self.announces.iter();
-            let allowed = announces.filter(|one| one.neighbours.allow(&beside));
-            allowed.for_each(|one| found(at.clone(), one));
+        if !(whole && !self.literal.exact || self.is_all_at(text, from)) {
+            return;
+        }
+        // Of one alone the gate knows all.
+        if let [one] = self.announces.as_slice() {
+            return found(at, one);
+        }
+        let beside = Sides::at(text, &at);
+        let announces = self.announces.iter();
+        let allowed = announces.filter(|one| one.neighbours.allow(&beside));
+        allowed.for_each(|one| found(at.clone(), one));
+    }
+
+    fn new(literal: &Literal, announced: Announced) -> Self {
+        let any_case = |byte: u8| {
+            let counts = literal.exact || !byte.is_ascii_alphabetic();
+            if counts { 0 } else { 0x20 }
+        };
+        Self {
+            literal: literal.clone(),
+            any_case: literal.text.bytes().map(any_case).collect(),
+            announces: vec![announced],
         }
     }
 
     fn is_all_at(&self, text: &[u8], from: usize) -> bool {
         let bytes = self.literal.text.as_bytes();
         text.get(from..from + bytes.len()).is_some_and(|here| {
-            if self.literal.exact {
-                here == bytes
-            } else {
-                here.eq_ignore_ascii_case(bytes)
-            }
+            let each = here.iter().zip(bytes).zip(&self.any_case);
+            // Without a way out in between: it is nearly always all there.
+            each.fold(0, |other, ((here, byte), any)| {
+                other | (here | any) ^ (byte | any)
+            }) == 0
         })
     }
 }
@@ -346,10 +362,7 @@ fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec
             .apart_from_words(literal.starts_word, literal.ends_word);
         let place = *places.entry(literal).or_insert(all.len());
         let Some((gate, known)) = all.get_mut(place) else {
-            let known = Known {
-                literal: literal.clone(),
-                announces: vec![announced],
-            };
+            let known = Known::new(literal, announced);
             all.push((Gate::new(literal, neighbours), known));
             continue;
         };

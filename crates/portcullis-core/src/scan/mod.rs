@@ -12,6 +12,7 @@
 
 mod automaton;
 mod bitmap;
+mod blocks;
 mod boundaries;
 mod ends;
 mod features;
@@ -446,8 +447,8 @@ impl Scanner {
         let filter = &self.filters[stage(event_type)];
         let mut screens = self.screens.reader();
         filter.scan(text.as_bytes(), plain, |literal, announced| {
-            let (screen, at) = (announced.screen, literal.clone());
-            if !screens.lets_through(screen, text.as_bytes(), at) || !wanted(announced.pattern) {
+            let may_match = screens.lets_through(announced.screen, text.as_bytes(), &literal);
+            if !may_match || !wanted(announced.pattern) {
                 return;
             }
             let max = match announced.max_before {
@@ -603,6 +604,11 @@ impl Candidates {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
+    }
+
+    /// Whether the text is known to be all ASCII.
+    pub(crate) fn is_of_ascii(&self) -> bool {
+        self.ascii
     }
 
     /// The regions of a pattern; or if looking into each could mean to look at the same text again and

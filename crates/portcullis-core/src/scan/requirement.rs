@@ -4,12 +4,12 @@
 //! most texts do not have many close together: that a text may hold them is found in the same
 //! pass as everything else, and a match without them does not count.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range, RangeInclusive};
 
 use serde::Serialize;
 
-use super::Features;
 use super::runs::next_stretch;
+use super::{Features, blocks};
 
 /// The span within which digits, dots or colons must lie.
 const SPAN: usize = 33;
@@ -80,10 +80,10 @@ impl Requirement {
             }
         };
         match self {
-            Self::At => close_together::<1>(text, |byte| byte == b'@', &mut join),
-            Self::Digits => close_together::<7>(text, |byte| byte.is_ascii_digit(), &mut join),
-            Self::Dotted => close_together::<3>(text, |byte| byte == b'.', &mut join),
-            Self::Colons => close_together::<2>(text, |byte| byte == b':', &mut join),
+            Self::At => close_together::<1>(text, b'@'..=b'@', &mut join),
+            Self::Digits => close_together::<7>(text, b'0'..=b'9', &mut join),
+            Self::Dotted => close_together::<3>(text, b'.'..=b'.', &mut join),
+            Self::Colons => close_together::<2>(text, b':'..=b':', &mut join),
             Self::Long => {
                 let solid = |byte: u8| byte > b' ';
                 let mut at = 0;
@@ -125,15 +125,15 @@ impl Requirement {
 /// Calls `found` wherever there are `N` such bytes within the span.
 fn close_together<const N: usize>(
     text: &[u8],
-    is: impl Fn(u8) -> bool,
+    bytes: RangeInclusive<u8>,
     found: &mut dyn FnMut(Range<usize>),
 ) {
-    /// Bytes that are passed over at once, if none is such a byte.
-    const BLOCK: usize = 32;
     let mut recent = [usize::MAX; N];
     let mut count = 0;
-    let mut look = |part: &[u8], start: usize| {
-        for (at, _) in (start..).zip(part).filter(|(_, byte)| is(**byte)) {
+    blocks::each(text, bytes, |start, mut here| {
+        while here != 0 {
+            let at = start + here.trailing_zeros() as usize;
+            here &= here - 1;
             recent[count % N] = at;
             count += 1;
             let first = recent[count % N];
@@ -141,15 +141,8 @@ fn close_together<const N: usize>(
                 found(first..at + 1);
             }
         }
-    };
-    let (blocks, rest) = text.as_chunks::<BLOCK>();
-    for (index, block) in blocks.iter().enumerate() {
-        // Without a way out in between, the compiler compares many bytes at once.
-        if block.iter().fold(false, |any, byte| any | is(*byte)) {
-            look(block, index * BLOCK);
-        }
-    }
-    look(rest, blocks.len() * BLOCK);
+        ControlFlow::<()>::Continue(())
+    });
 }
 
 fn digits(span: &[u8]) -> usize {

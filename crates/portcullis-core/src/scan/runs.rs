@@ -3,10 +3,14 @@
 //! `ignore\s+previous` has no longest match, but in a text whose blanks are never more than two in a
 //! row it has.
 
+use std::ops::ControlFlow;
+
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind};
 
-/// Where the next stretch of at least `len` such bytes begins, at or after `from`; none of them is blank. Looks at few bytes of a
-/// text whose stretches are short.
+use super::blocks;
+
+/// Where the next stretch of at least `len` such bytes begins, at or after `from`; none of them is blank. Looks closer only where so
+/// many bytes follow each other without a blank.
 pub(crate) fn next_stretch(
     bytes: &[u8],
     from: usize,
@@ -15,12 +19,7 @@ pub(crate) fn next_stretch(
 ) -> Option<usize> {
     let mut start = from;
     loop {
-        // A stretch that is nearly twice as long as a block has one in it, counted from any place.
-        start = match len {
-            31.. => next_solid::<16>(bytes, start)?,
-            15.. => next_solid::<8>(bytes, start)?,
-            _ => start,
-        };
+        start += next_solid(bytes.get(start..)?, len)?;
         let stretch = bytes.get(start..start + len)?;
         match stretch.iter().rposition(|byte| !is(*byte)) {
             None => return Some(start),
@@ -30,13 +29,51 @@ pub(crate) fn next_stretch(
     }
 }
 
-/// The first place, from `start` on, from which a stretch may have a block of `N` bytes without blanks in it.
-fn next_solid<const N: usize>(bytes: &[u8], start: usize) -> Option<usize> {
-    let (blocks, _) = bytes.get(start..)?.as_chunks::<N>();
-    // Without a way out in between, the compiler compares many bytes at once.
-    let solid = |block: &[u8; N]| block.iter().fold(u8::MAX, |least, b| least.min(*b)) > b' ';
-    let place = blocks.iter().position(solid)? * N;
-    Some(start + place.saturating_sub(N - 1))
+/// Where the first `len` bytes without a blank begin.
+fn next_solid(bytes: &[u8], len: usize) -> Option<usize> {
+    // Wherever a stretch lies that is all in one block, it takes in the middle.
+    let middle = first_bits(len) & !first_bits(blocks::BLOCK.saturating_sub(len));
+    // Solid bytes up to the block at hand.
+    let mut before = 0;
+    blocks::each(bytes, blocks::BLANK, |at, blank| {
+        let ahead = before + blank.trailing_zeros() as usize;
+        if ahead >= len {
+            return ControlFlow::Break(at - before);
+        }
+        before = match blank {
+            0 => ahead,
+            _ => blank.leading_zeros() as usize,
+        };
+        let inside = if blank & middle == 0 {
+            first_run(!blank, len)
+        } else {
+            None
+        };
+        inside.map_or(ControlFlow::Continue(()), |place| {
+            ControlFlow::Break(at + place)
+        })
+    })
+}
+
+/// So many bits, from the lowest on.
+const fn first_bits(count: usize) -> u32 {
+    if count < blocks::BLOCK {
+        (1 << count) - 1
+    } else {
+        u32::MAX
+    }
+}
+
+/// Where the first `len` bits in a row begin.
+fn first_run(bits: u32, len: usize) -> Option<usize> {
+    // Each bit that is left begins so many.
+    let (mut left, mut so_many) = (bits, 1);
+    while so_many < len && left != 0 {
+        let more = so_many.min(len - so_many);
+        left &= left.checked_shr(more as u32).unwrap_or(0);
+        so_many += more;
+    }
+    (left != 0).then(|| left.trailing_zeros() as usize)
 }
 
 /// A run that fills no block is shorter than two of them.

@@ -285,7 +285,8 @@ pub(super) struct Screens {
     /// Made when first needed: most environments of a pack never are.
     automata: OnceLock<Option<Automata>>,
     /// What earlier scans have learned.
-    spare: Mutex<Vec<Memory>>,
+    #[expect(clippy::vec_box, reason = "it is large, and goes from scan to scan")]
+    spare: Mutex<Vec<Box<Memory>>>,
 }
 
 /// Different outlines, and where each is.
@@ -357,15 +358,17 @@ impl Screens {
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader {
             screens: self,
-            memory: None,
+            asked: None,
         }
     }
 
-    fn memory(&self, automata: &Automata) -> Memory {
+    fn memory(&self, automata: &Automata) -> Box<Memory> {
         let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        spare.unwrap_or_else(|| Memory {
-            before: automata.before.create_cache(),
-            after: automata.after.create_cache(),
+        spare.unwrap_or_else(|| {
+            Box::new(Memory {
+                before: automata.before.create_cache(),
+                after: automata.after.create_cache(),
+            })
         })
     }
 }
@@ -382,28 +385,35 @@ impl fmt::Debug for Screens {
 /// Asks the screens during one scan.
 pub(super) struct Reader<'s> {
     screens: &'s Screens,
-    memory: Option<Memory>,
+    /// What is asked, once somebody has asked.
+    asked: Option<(&'s Automata, Box<Memory>)>,
 }
 
 impl Reader<'_> {
     /// Whether a match with this screen can have its literal here.
-    pub(super) fn lets_through(&mut self, id: ScreenId, text: &[u8], at: Range<usize>) -> bool {
-        if id == ScreenId::default() {
+    #[inline]
+    pub(super) fn lets_through(&mut self, id: ScreenId, text: &[u8], at: &Range<usize>) -> bool {
+        if id.before.is_none() && id.after.is_none() {
             return true;
         }
-        let Some(automata) = self.screens.automata() else {
+        if self.asked.is_none() {
+            self.begin();
+        }
+        let Some((automata, memory)) = &mut self.asked else {
             return true;
         };
-        let screens = self.screens;
-        let memory = self.memory.get_or_insert_with(|| screens.memory(automata));
-        let (start, end) = (&text[..at.start], &text[at.end..]);
         let after = |outline: u16| {
-            let (behind, text) = (text.get(at.end - 1), end.iter());
-            may_go_on(&automata.after, &mut memory.after, outline, behind, text)
+            let (behind, rest) = (text.get(at.end - 1), &text[at.end..]);
+            let near = rest.get(..MAX_BYTES).unwrap_or(rest);
+            let is_all = near.len() == rest.len();
+            let cache = &mut memory.after;
+            may_go_on(&automata.after, cache, outline, behind, near.iter(), is_all)
         };
         let mut before = |outline: u16| {
-            let (behind, text) = (text.get(at.start), start.iter().rev());
-            may_go_on(&automata.before, &mut memory.before, outline, behind, text)
+            let (behind, from) = (text.get(at.start), at.start.saturating_sub(MAX_BYTES));
+            let near = text[from..at.start].iter().rev();
+            let cache = &mut memory.before;
+            may_go_on(&automata.before, cache, outline, behind, near, from == 0)
         };
         // Whichever is likely to be settled sooner goes first.
         if id.before_first && !id.before.is_none_or(&mut before) {
@@ -411,11 +421,18 @@ impl Reader<'_> {
         }
         id.after.is_none_or(after) && (id.before_first || id.before.is_none_or(before))
     }
+
+    #[cold]
+    fn begin(&mut self) {
+        let screens = self.screens;
+        let automata = screens.automata();
+        self.asked = automata.map(|automata| (automata, screens.memory(automata)));
+    }
 }
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take()
+        if let Some((_, memory)) = self.asked.take()
             && let Ok(mut spare) = self.screens.spare.try_lock()
             && spare.len() < MAX_SPARE
         {
@@ -424,31 +441,33 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// Whether a text, read away from the literal, may go on as an outline has it.
+/// Whether a text, of which this is near the literal and read away from it, may go on as an outline has it.
 fn may_go_on<'t>(
     automaton: &DFA,
     cache: &mut Cache,
     outline: u16,
     behind: Option<&u8>,
-    text: impl ExactSizeIterator<Item = &'t u8>,
+    near: impl Iterator<Item = &'t u8>,
+    is_all: bool,
 ) -> bool {
     // Few bytes settle nearly everything, so that setting up a search would take most of the time.
-    let walk = || {
-        let start = start::Config::new()
-            .look_behind(behind.copied())
-            .anchored(Anchored::Pattern(PatternID::must(usize::from(outline))));
-        let mut state = automaton.start_state(cache, &start).ok()?;
-        let is_all = text.len() <= MAX_BYTES;
-        for byte in text.take(MAX_BYTES) {
-            state = automaton.next_state(cache, state, *byte).ok()?;
-            if state.is_tagged() {
-                return (!state.is_quit()).then(|| state.is_match());
-            }
-        }
-        let end = automaton.next_eoi_state(cache, state).ok()?;
-        is_all.then(|| end.is_match())
+    let start = start::Config::new()
+        .look_behind(behind.copied())
+        .anchored(Anchored::Pattern(PatternID::must(usize::from(outline))));
+    let Ok(mut state) = automaton.start_state(cache, &start) else {
+        return true;
     };
-    walk().unwrap_or(true)
+    for byte in near {
+        match automaton.next_state(cache, state, *byte) {
+            Ok(next) if !next.is_tagged() => state = next,
+            Ok(last) => return last.is_quit() || last.is_match(),
+            Err(_) => return true,
+        }
+    }
+    !is_all
+        || automaton
+            .next_eoi_state(cache, state)
+            .map_or(true, |end| end.is_match())
 }
 
 fn of_choice(choice: &Choice) -> Hir {

@@ -295,7 +295,8 @@ fn decoder(run: &str) -> fn(&[u8]) -> Vec<u8> {
 fn from_base64(run: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(run.len() / 4 * 3 + 3);
     let (mut bits, mut held) = (0u32, 0);
-    for sextet in run.iter().filter_map(|b| sextet(*b)) {
+    let sextets = run.iter().map(|byte| SEXTETS[usize::from(*byte)]);
+    for sextet in sextets.filter(|sextet| *sextet != NO_SEXTET) {
         bits = (bits << 6) | u32::from(sextet);
         held += 6;
         if held >= 8 {
@@ -306,16 +307,27 @@ fn from_base64(run: &[u8]) -> Vec<u8> {
     decoded
 }
 
-fn sextet(byte: u8) -> Option<u8> {
-    Some(match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' | b'-' => 62,
-        b'/' | b'_' => 63,
-        _ => return None,
-    })
-}
+/// What stands for none.
+const NO_SEXTET: u8 = u8::MAX;
+
+/// The six bits that each byte stands for.
+static SEXTETS: [u8; 256] = {
+    let mut sextets = [NO_SEXTET; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        sextets[byte] = match b {
+            b'A'..=b'Z' => b - b'A',
+            b'a'..=b'z' => b - b'a' + 26,
+            b'0'..=b'9' => b - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => NO_SEXTET,
+        };
+        byte += 1;
+    }
+    sextets
+};
 
 fn from_hex(run: &[u8]) -> Vec<u8> {
     let digits = run.iter().filter_map(|b| char::from(*b).to_digit(16));

@@ -83,15 +83,16 @@ impl Halves {
     }
 }
 
-/// The features of these blocks of a text.
-pub(super) fn of<'b>(
+/// The features of these blocks of a text, and of what is left of it after them.
+pub(super) fn of(
     simd: V3,
-    blocks: impl Iterator<Item = &'b [u8; BLOCK]>,
+    blocks: &[[u8; BLOCK]],
+    last: Option<&[u8; BLOCK]>,
     text: &[u8],
 ) -> Features {
     simd.vectorize(
         #[inline(always)]
-        || Pass::new(simd).all(blocks, text),
+        || Pass::new(simd).all(blocks, last, text),
     )
 }
 
@@ -157,10 +158,13 @@ impl Pass {
     }
 
     #[inline(always)]
-    fn all<'b>(mut self, blocks: impl Iterator<Item = &'b [u8; BLOCK]>, text: &[u8]) -> Features {
+    fn all(mut self, blocks: &[[u8; BLOCK]], last: Option<&[u8; BLOCK]>, text: &[u8]) -> Features {
         let mut before = self.seen;
-        for (index, block) in blocks.enumerate() {
+        for (index, block) in blocks.iter().enumerate() {
             before = self.step(block, before, text, index * BLOCK);
+        }
+        if let Some(last) = last {
+            self.step(last, before, text, blocks.len() * BLOCK);
         }
         self.end()
     }
@@ -183,8 +187,9 @@ impl Pass {
 
         let not_above = avx2._mm256_min_epu8(bytes, each(simd, b' '));
         let blank = mask(simd, avx2._mm256_cmpeq_epi8(not_above, bytes));
-        let solid = blank as u16 == 0 || blank >> HALF == 0;
-        self.features.set_if(solid, Features::LONG_RUN);
+        if blank as u16 == 0 || blank >> HALF == 0 {
+            self.features.set_if(true, Features::LONG_RUN);
+        }
 
         let separating = self.separating.look_up(simd, bytes, upper);
         let none = avx._mm256_setzero_si256();
@@ -196,12 +201,16 @@ impl Pass {
             self.features.set_if(true, Features::SPACED);
         }
 
+        // Most blocks of a text are settled by one look.
+        let both = avx2._mm256_or_si256(kinds, before);
         let has = |kinds, sought: u8| avx._mm256_testz_si256(kinds, each(simd, sought)) == 0;
-        if has(avx2._mm256_or_si256(kinds, before), DIGIT | COLON) {
-            self.numbers(kinds, before);
-        }
-        if self.leet < MIN_LEET && has(kinds, DIGIT | AT_SIGN | LEET_SIGN) {
-            self.leet += leet_places(block, text, at);
+        if has(both, DIGIT | COLON | AT_SIGN | LEET_SIGN) {
+            if has(both, DIGIT | COLON) {
+                self.numbers(kinds, before);
+            }
+            if self.leet < MIN_LEET && has(kinds, DIGIT | AT_SIGN | LEET_SIGN) {
+                self.leet += leet_places(block, text, at);
+            }
         }
         kinds
     }
