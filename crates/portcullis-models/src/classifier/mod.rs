@@ -29,7 +29,7 @@ const LARGEST_FILE: u64 = 64 << 20;
 ///
 /// A text is read in windows, as it stands and, where it is disguised, as a person would read it. Of a text, the first
 /// [`LONGEST_TEXT`](Self::LONGEST_TEXT) bytes are read. Windows that the convolutions suspect are judged by the encoder, which
-/// takes some fifty times as long and is right far more often.
+/// takes some thirty times as long and is right far more often.
 pub struct PortcullisClassifier {
     name: String,
     model: Model,

@@ -66,13 +66,15 @@ pub enum Model {
 const BUILT_IN: &str = " Judges prompts and tool results by our own classifier, which is inside the binary.
 
  It tells RFC-001's five intents (`jb_override`, `exfil_prompt`, `tool_escalation`, `indirect_injection`,
- `social_engineering`) from harmless text, and knows whether a text comes from the user or from a tool. About a
- millisecond for 512 characters on one core: give the `risk_router` a `min_wait_ms` in which your longest texts are
- judged (100 for 50,000 characters), so that every step waits for it. [The model card](model-card.md) has its figures and its
+ `social_engineering`) from harmless text, and knows whether a text comes from the user or from a tool. Under a
+ millisecond for 512 characters on one core, and tens of milliseconds more for each stretch of some 700 characters that
+ looks suspicious and is looked at again by an encoder: give the `risk_router` a `min_wait_ms` in which your longest texts are
+ judged (300 for 50,000 characters), so that every step waits for it. [The model card](model-card.md) has its figures and its
  limits.
 
  Texts are judged in windows, and the worst of them counts; one with fancy letters or emoji between its words is also judged
- as a person reads it. Of a text of more than 256 KiB the beginning is judged. If nothing is found there, or the queue is full,
+ as a person reads it. Of a text of more than 256 KiB the beginning is judged, and of what looks suspicious the sixteen worst
+ windows are looked at again. If nothing is found there, or the queue is full,
  or `timeout_ms` is over, the event was not judged: with `async.fail_open: false` that is a STOP, otherwise what the
  risk router wants of rules that do not answer.
 
@@ -92,7 +94,7 @@ const BUILT_IN: &str = " Judges prompts and tool results by our own classifier, 
 
  ```yaml
  risk_router:
-   min_wait_ms: 100
+   min_wait_ms: 300
    suspicious_rules: [portcullis-classifier]
  async_rules:
    - id: portcullis-classifier
