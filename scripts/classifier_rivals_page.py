@@ -98,7 +98,7 @@ INTRODUCTION = """# Beside other classifiers
 Made by `PORTCULLIS_DATA=… scripts/compare-classifiers`: the same texts, and `portcullis classifier eval` for all. In brackets:
 95 % confidence intervals (Wilson).
 
-Our threshold was fixed on training data, before any of these sets was scored. Totals for these sets were looked at between
+Our threshold was computed from training data, by a rule that was chosen with totals for these sets in view. Totals for these sets were looked at between
 rounds of training, so ours are not the figures of a blind test. What the others were trained on is known in part only.
 """
 

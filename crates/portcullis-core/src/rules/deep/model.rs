@@ -80,8 +80,7 @@ const BUILT_IN: &str = " Judges prompts and tool results by our own classifier, 
 
  ## Configuration
 
- - `threshold`: the score from which on a text is an attack. Default: the one that was fixed before the model was
-   evaluated.
+ - `threshold`: the score from which on a text is an attack. Default: the model's own.
  - `labels`: the intents that count. Default: all five.
  - `threads`: how many texts are judged at the same time. Default: `1`.
  - `queue`: how many events may wait; more are turned away. Default: `64`.
