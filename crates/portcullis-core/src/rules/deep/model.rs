@@ -69,7 +69,8 @@ const BUILT_IN: &str = " Judges prompts and tool results by our own classifier, 
  `social_engineering`) from harmless text, and knows whether a text comes from the user or from a tool. Under a
  millisecond for 512 characters on one core, and tens of milliseconds more for each stretch of some 700 characters that
  looks suspicious and is looked at again by an encoder: give the `risk_router` a `min_wait_ms` in which your longest texts are
- judged (300 for 50,000 characters), so that every step waits for it. [The model card](model-card.md) has its figures and its
+ judged (300 for 50,000 characters of which three or four stretches are suspicious; sixteen of them take most of a second),
+ so that every step waits for it. [The model card](model-card.md) has its figures and its
  limits.
 
  Texts are judged in windows, and the worst of them counts; one with fancy letters or emoji between its words is also judged
