@@ -7,6 +7,7 @@ use safetensors::tensor::{Metadata, TensorView};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::load::LoadError;
+use crate::numeric::{Machine, Panels};
 
 /// The tensors of a file.
 pub(crate) struct Tensors<'a> {
@@ -115,24 +116,40 @@ impl<'a> Tensors<'a> {
         into: usize,
         has_bias: bool,
     ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
-        let weight = if self.has(&format!("{name}.scale")) {
-            self.eight_bits(name, out, into)?
-        } else {
-            self.get(&format!("{name}.weight"), &[out, into])?
-        };
+        let weight = self.get(&format!("{name}.weight"), &[out, into])?;
         Ok((weight, self.bias(name, out, has_bias)?))
     }
 
-    /// Rows of eight bits a number, each with a scale.
-    fn eight_bits(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, LoadError> {
-        let numbers = self.bytes(&format!("{name}.weight"), &[rows, width])?;
-        let scales = self.get(&format!("{name}.scale"), &[rows])?;
-        let rows = numbers.chunks_exact(width.max(1)).zip(scales);
-        let scaled = |(row, scale): (&'a [u8], f32)| {
-            let numbers = row.iter();
-            numbers.map(move |number| scale * f32::from(number.cast_signed()))
+    /// What a product with these, side by side, multiplies with: each part is a name and a factor. With scales, they
+    /// have eight bits a number.
+    pub(crate) fn panels(
+        &self,
+        machine: Machine,
+        parts: &[(String, f32)],
+        out: usize,
+        into: usize,
+    ) -> Result<Panels, LoadError> {
+        let parts_times = |part: &str, shape: &[usize]| {
+            let mut all = Vec::new();
+            for (name, factor) in parts {
+                let numbers = self.get(&format!("{name}.{part}"), shape)?;
+                all.extend(numbers.into_iter().map(|number| factor * number));
+            }
+            Ok(all)
         };
-        Ok(rows.flat_map(scaled).collect())
+        let has_scale = |(name, _): &(String, f32)| self.has(&format!("{name}.scale"));
+        if !parts.iter().any(has_scale) {
+            let weights = parts_times("weight", &[out, into])?;
+            let bias = parts_times("bias", &[out])?;
+            return Ok(Panels::of_weights(machine, &weights, &bias));
+        }
+        let mut weights = Vec::new();
+        for (name, _) in parts {
+            weights.extend_from_slice(self.bytes(&format!("{name}.weight"), &[out, into])?);
+        }
+        let units = parts_times("scale", &[out])?;
+        let bias = parts_times("bias", &[out])?;
+        Ok(Panels::of_eight_bits(machine, &weights, &units, &bias))
     }
 
     pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm, LoadError> {

@@ -8,8 +8,8 @@ mod asset;
 use std::fmt;
 
 use portcullis_core::memory::{EmbedError, Embedder};
-use pulp::Arch;
 
+use crate::numeric::Machine;
 use crate::vector::make_unit;
 use crate::wordpiece::{Form, Vocabulary, WordPiece};
 use asset::Asset;
@@ -28,7 +28,7 @@ const ASSET: Asset<'static> =
 pub struct BuiltIn {
     asset: Asset<'static>,
     pieces: WordPiece,
-    arch: Arch,
+    machine: Machine,
 }
 
 impl BuiltIn {
@@ -57,7 +57,7 @@ impl BuiltIn {
                 WordPiece::LONGEST_WORD,
                 Form::UNCASED,
             ),
-            arch: Arch::new(),
+            machine: Machine::new(),
         }
     }
 
@@ -65,20 +65,23 @@ impl BuiltIn {
     fn vector(&self, text: &str) -> Vec<f32> {
         let ids = self.pieces.ids(text, usize::MAX);
         let mut sum = vec![0.0; self.asset.dimension];
-        self.arch.dispatch(|| {
-            for &id in &ids {
-                if id == self.asset.unknown {
-                    continue;
+        self.machine.widely(
+            #[inline(always)]
+            || {
+                for &id in &ids {
+                    if id == self.asset.unknown {
+                        continue;
+                    }
+                    let Some((scale, row)) = self.asset.row(id) else {
+                        continue;
+                    };
+                    for (sum, number) in sum.iter_mut().zip(row) {
+                        *sum += scale * f32::from(number.cast_signed());
+                    }
                 }
-                let Some((scale, row)) = self.asset.row(id) else {
-                    continue;
-                };
-                for (sum, number) in sum.iter_mut().zip(row) {
-                    *sum += scale * f32::from(number.cast_signed());
-                }
-            }
-            make_unit(&mut sum);
-        });
+                make_unit(&mut sum);
+            },
+        );
         sum
     }
 }

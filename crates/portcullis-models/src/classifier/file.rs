@@ -149,8 +149,7 @@ impl Model {
         let (dim, hidden) = (config.dim, config.hidden);
         let features = (config.heads + 1) * dim;
         let dense = |name: &str, out: usize, into: usize| {
-            let (weight, bias) = tensors.dense(name, out, into)?;
-            Ok(Panels::of_weights(machine, &weight, &bias))
+            tensors.panels(machine, &[(name.to_owned(), 1.0)], out, into)
         };
         let queries = tensors.get("pool.query", &[config.heads, dim])?;
         let second = config.second.as_ref();

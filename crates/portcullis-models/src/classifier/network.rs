@@ -67,10 +67,13 @@ impl<'m> Pass<'m> {
                 .wrapping_mul(MIX.0)
                 .wrapping_add(piece.wrapping_mul(MIX.1))
                 >> (u32::BITS - bits);
-            model.machine.arch.dispatch(|| {
-                add_row(state, &model.pieces, piece);
-                add_row(state, &model.bigrams, slot);
-            });
+            model.machine.widely(
+                #[inline(always)]
+                || {
+                    add_row(state, &model.pieces, piece);
+                    add_row(state, &model.bigrams, slot);
+                },
+            );
             before = piece;
         }
     }
@@ -89,15 +92,21 @@ impl<'m> Pass<'m> {
         } = self;
         normal.clone_from(states);
         mixed.resize(states.len(), 0.0);
-        machine.arch.dispatch(|| {
-            normalize_rows(normal, &block.norm.weight, &block.norm.bias, EPSILON);
-            mix(mixed, normal, block, dim);
-        });
+        machine.widely(
+            #[inline(always)]
+            || {
+                normalize_rows(normal, &block.norm.weight, &block.norm.bias, EPSILON);
+                mix(mixed, normal, block, dim);
+            },
+        );
         let rows = states.len() / dim;
         left.set(machine, rows, dim, mixed, dim);
         updates.resize(2 * states.len(), 0.0);
         multiply(machine, left, &block.gate, updates, 2 * dim);
-        machine.arch.dispatch(|| add_gated(states, updates, dim));
+        machine.widely(
+            #[inline(always)]
+            || add_gated(states, updates, dim),
+        );
     }
 
     /// What each head gathers, and the largest of each number.
@@ -122,24 +131,28 @@ impl<'m> Pass<'m> {
         let mut features = vec![0.0; heads * dim];
         features.resize((heads + 1) * dim, f32::NEG_INFINITY);
         let (states, attention) = (&self.states, &mut self.attention);
-        machine.arch.dispatch(|| {
-            softmax_rows(attention, rows);
-            let (gathered, largest) = features.split_at_mut(heads * dim);
-            for (gathered, shares) in gathered.chunks_exact_mut(dim).zip(attention.chunks(rows)) {
-                for (state, share) in states.chunks_exact(dim).zip(shares) {
-                    add_scaled(gathered, state, *share);
+        machine.widely(
+            #[inline(always)]
+            || {
+                softmax_rows(attention, rows);
+                let (gathered, largest) = features.split_at_mut(heads * dim);
+                for (gathered, shares) in gathered.chunks_exact_mut(dim).zip(attention.chunks(rows))
+                {
+                    for (state, share) in states.chunks_exact(dim).zip(shares) {
+                        add_scaled(gathered, state, *share);
+                    }
                 }
-            }
-            for state in states.chunks_exact(dim) {
-                for (largest, number) in largest.iter_mut().zip(state) {
-                    *largest = if *number <= *largest {
-                        *largest
-                    } else {
-                        *number
-                    };
+                for state in states.chunks_exact(dim) {
+                    for (largest, number) in largest.iter_mut().zip(state) {
+                        *largest = if *number <= *largest {
+                            *largest
+                        } else {
+                            *number
+                        };
+                    }
                 }
-            }
-        });
+            },
+        );
         features
     }
 

@@ -46,10 +46,8 @@ impl Second {
             let projections = ["query", "key", "value"];
             Layer::read(tensors, &name, projections, scale, sizes, machine)
         };
-        let dense = |name: &str, out: usize| {
-            let (weight, bias) = tensors.dense(name, out, width)?;
-            Ok(Panels::of_weights(machine, &weight, &bias))
-        };
+        let dense =
+            |name: &str, out: usize| tensors.panels(machine, &[(name.to_owned(), 1.0)], out, width);
         Ok(Self {
             machine,
             sizes,
@@ -94,7 +92,7 @@ impl Second {
 
     fn dense(&self, row: &[f32], panels: &Panels) -> Vec<f32> {
         let mut left = Rows::empty();
-        left.set(self.machine, 1, row.len(), row, row.len());
+        left.set_for(panels, self.machine, 1, row, row.len());
         let mut out = vec![0.0; panels.columns()];
         let columns = out.len();
         multiply(self.machine, &left, panels, &mut out, columns);

@@ -39,25 +39,13 @@ impl Layer {
         let (hidden, inner) = (sizes.hidden, sizes.inner);
         let name = |part: &str| format!("{name}.{part}");
         let dense = |part: &str, out: usize, into: usize| {
-            let (weight, bias) = tensors.dense(&name(part), out, into)?;
-            Ok(Panels::of_weights(machine, &weight, &bias))
+            tensors.panels(machine, &[(name(part), 1.0)], out, into)
         };
-
-        let (mut weights, mut biases) = (Vec::new(), Vec::new());
-        for part in projections {
-            let part = name(&format!("attention.self.{part}"));
-            let (weight, bias) = tensors.dense(&part, hidden, hidden)?;
-            weights.extend(weight);
-            biases.extend(bias);
-        }
-        let queries = weights[..hidden * hidden]
-            .iter_mut()
-            .chain(&mut biases[..hidden]);
-        for number in queries {
-            *number *= scale;
-        }
+        let [queries, keys, values] =
+            projections.map(|part| name(&format!("attention.self.{part}")));
+        let attention = [(queries, scale), (keys, 1.0), (values, 1.0)];
         Ok(Self {
-            attention: Panels::of_weights(machine, &weights, &biases),
+            attention: tensors.panels(machine, &attention, hidden, hidden)?,
             attention_out: dense("attention.output.dense", hidden, hidden)?,
             attention_norm: tensors.norm(&name("attention.output.LayerNorm"), hidden)?,
             widen: dense("intermediate.dense", inner, hidden)?,

@@ -93,7 +93,7 @@ impl Pass {
         layer
             .activation
             .apply(self.machine, &mut self.wide[..filled]);
-        self.narrow(&layer.narrow, inner, inner);
+        self.narrow(&layer.narrow, inner);
         self.add_update();
         self.normalize(&layer.norm);
     }
@@ -102,7 +102,7 @@ impl Pass {
     pub(crate) fn project(&mut self, panels: &Panels) {
         let (hidden, rows) = (self.sizes.hidden, self.rows());
         self.left
-            .set(self.machine, rows, hidden, &self.states, hidden);
+            .set_for(panels, self.machine, rows, &self.states, hidden);
         let columns = panels.columns();
         multiply(self.machine, &self.left, panels, &mut self.wide, columns);
     }
@@ -113,7 +113,8 @@ impl Pass {
         let update = &mut self.update[..rows * hidden];
         update.copy_from_slice(&self.states);
         normalize(self.machine, update, norm, self.sizes.epsilon);
-        self.left.set(self.machine, rows, hidden, update, hidden);
+        self.left
+            .set_for(panels, self.machine, rows, update, hidden);
         let columns = panels.columns();
         multiply(self.machine, &self.left, panels, &mut self.wide, columns);
     }
@@ -158,7 +159,10 @@ impl Pass {
                 scores.resize(asking * length, 0.0);
                 multiply(machine, left, right, scores, length);
                 scoring.adjust(first, length, scores);
-                machine.arch.dispatch(|| softmax_rows(scores, length));
+                machine.widely(
+                    #[inline(always)]
+                    || softmax_rows(scores, length),
+                );
 
                 left.set(machine, asking, length, scores, length);
                 right.set(machine, length, head, values, stride);
@@ -191,20 +195,24 @@ impl Pass {
     pub(crate) fn project_update(&mut self, panels: &Panels) {
         let (hidden, rows) = (self.sizes.hidden, self.rows());
         self.left
-            .set(self.machine, rows, hidden, &self.update, hidden);
+            .set_for(panels, self.machine, rows, &self.update, hidden);
         multiply(self.machine, &self.left, panels, &mut self.update, hidden);
     }
 
-    /// `update` becomes the product of the first `depth` columns of `wide`, whose rows are `stride` apart.
-    pub(crate) fn narrow(&mut self, panels: &Panels, depth: usize, stride: usize) {
+    /// `update` becomes the product of the first columns of `wide`, whose rows are `stride` apart.
+    pub(crate) fn narrow(&mut self, panels: &Panels, stride: usize) {
         let (hidden, rows) = (self.sizes.hidden, self.rows());
-        self.left.set(self.machine, rows, depth, &self.wide, stride);
+        self.left
+            .set_for(panels, self.machine, rows, &self.wide, stride);
         multiply(self.machine, &self.left, panels, &mut self.update, hidden);
     }
 
     pub(crate) fn add_update(&mut self) {
         let (states, update) = (&mut self.states, &self.update);
-        self.machine.arch.dispatch(|| add(states, update));
+        self.machine.widely(
+            #[inline(always)]
+            || add(states, update),
+        );
     }
 
     pub(crate) fn normalize(&mut self, norm: &Norm) {
@@ -225,7 +233,8 @@ impl Pass {
 }
 
 fn normalize(machine: Machine, rows: &mut [f32], norm: &Norm, epsilon: f32) {
-    machine
-        .arch
-        .dispatch(|| normalize_rows(rows, &norm.weight, &norm.bias, epsilon));
+    machine.widely(
+        #[inline(always)]
+        || normalize_rows(rows, &norm.weight, &norm.bias, epsilon),
+    );
 }

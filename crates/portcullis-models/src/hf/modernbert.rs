@@ -236,7 +236,7 @@ impl super::Encoder for Encoder {
 
             pass.project_normalized(&layer.norm, &layer.widen);
             pass.gate(self.config.activation, sizes.inner);
-            pass.narrow(&layer.narrow, sizes.inner, 2 * sizes.inner);
+            pass.narrow(&layer.narrow, 2 * sizes.inner);
             pass.add_update();
         }
         pass.normalize(&self.last_norm);

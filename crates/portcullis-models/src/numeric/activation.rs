@@ -25,7 +25,10 @@ impl Activation {
 
     pub(crate) fn apply(self, machine: Machine, numbers: &mut [f32]) {
         match self {
-            Self::Gelu => machine.arch.dispatch(|| gelu(numbers)),
+            Self::Gelu => machine.widely(
+                #[inline(always)]
+                || gelu(numbers),
+            ),
             #[cfg(feature = "hf")]
             Self::Relu => numbers
                 .iter_mut()

@@ -11,17 +11,22 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::whole::{Whole, WholeRows};
+
 /// What the machine can do at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine {
-    pub(crate) arch: Arch,
+    pub(super) arch: Arch,
     /// Columns of a panel.
-    width: usize,
+    pub(super) width: usize,
     /// Rows of a block.
     rows: usize,
 }
 
 impl Machine {
+    /// No block has more.
+    pub(super) const MOST_ROWS: usize = 12;
+
     pub(crate) fn new() -> Self {
         let arch = Arch::new();
         let lanes = arch.dispatch(Lanes);
@@ -29,13 +34,19 @@ impl Machine {
             arch,
             width: 2 * lanes,
             // Sums, a panel's row and a factor fill 32 registers of 16 numbers, or 16 smaller ones.
-            rows: if lanes >= 16 { 12 } else { 6 },
+            rows: if lanes >= 16 { Self::MOST_ROWS } else { 6 },
         }
+    }
+
+    /// Runs something with the widest registers. It has to be `#[inline(always)]`, and so does what it calls: anything else
+    /// is compiled for the narrowest.
+    pub(crate) fn widely<T>(self, work: impl FnMut() -> T) -> T {
+        self.arch.dispatch(Widely(work))
     }
 
     /// How `rows` rows are cut into blocks: as evenly as can be, since a block of one row takes as long as
     /// one of several.
-    fn blocks(self, rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    pub(super) fn blocks(self, rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
         let count = rows.div_ceil(self.rows);
         (0..count).map(move |block| rows * block / count..rows * (block + 1) / count)
     }
@@ -49,6 +60,8 @@ pub(crate) struct Panels {
     numbers: Vec<f32>,
     /// What each column starts with.
     bias: Vec<f32>,
+    /// Instead of `numbers`, where they have eight bits.
+    whole: Option<Whole>,
 }
 
 impl Panels {
@@ -58,6 +71,7 @@ impl Panels {
             columns: 0,
             numbers: Vec::new(),
             bias: Vec::new(),
+            whole: None,
         }
     }
 
@@ -72,6 +86,34 @@ impl Panels {
         panels.set_transposed(machine, depth, columns, weights, depth);
         panels.bias[..columns].copy_from_slice(bias);
         panels
+    }
+
+    /// Weights of eight bits, a row for each column of the result; `units` is what the numbers of each count in.
+    pub(crate) fn of_eight_bits(
+        machine: Machine,
+        weights: &[u8],
+        units: &[f32],
+        bias: &[f32],
+    ) -> Self {
+        let (columns, depth) = (bias.len(), weights.len() / bias.len().max(1));
+        let Some(whole) = Whole::of_weights(machine, weights, units) else {
+            let rows = weights.chunks_exact(depth.max(1)).zip(units);
+            let scaled = |(row, unit): (&[u8], &f32)| {
+                let numbers = row.iter().map(|number| f32::from(number.cast_signed()));
+                numbers.map(|number| unit * number).collect::<Vec<_>>()
+            };
+            let weights: Vec<f32> = rows.flat_map(scaled).collect();
+            return Self::of_weights(machine, &weights, bias);
+        };
+        let mut bias = bias.to_vec();
+        bias.resize(columns.next_multiple_of(machine.width), 0.0);
+        Self {
+            depth,
+            columns,
+            numbers: Vec::new(),
+            bias,
+            whole: Some(whole),
+        }
     }
 
     /// Takes a matrix whose columns lie one behind the other, `stride` apart.
@@ -130,6 +172,8 @@ pub(crate) struct Rows {
     count: usize,
     depth: usize,
     numbers: Vec<f32>,
+    /// Instead of `numbers`, where the other side has eight bits.
+    whole: WholeRows,
 }
 
 impl Rows {
@@ -138,7 +182,25 @@ impl Rows {
             count: 0,
             depth: 0,
             numbers: Vec::new(),
+            whole: WholeRows::default(),
         }
+    }
+
+    /// Takes a matrix whose rows lie one behind the other, `stride` apart, for a product with these panels.
+    pub(crate) fn set_for(
+        &mut self,
+        panels: &Panels,
+        machine: Machine,
+        count: usize,
+        matrix: &[f32],
+        stride: usize,
+    ) {
+        if panels.whole.is_none() {
+            return self.set(machine, count, panels.depth, matrix, stride);
+        }
+        self.count = count;
+        self.depth = panels.depth;
+        self.whole.set(machine, count, panels.depth, matrix, stride);
     }
 
     /// Takes a matrix whose rows lie one behind the other, `stride` apart.
@@ -155,18 +217,23 @@ impl Rows {
         self.numbers.clear();
         self.numbers.resize(count * depth, 0.0);
         for block in machine.blocks(count) {
-            let size = block.len();
             let numbers = &mut self.numbers[block.start * depth..block.end * depth];
-            for (row, from) in matrix[block.start * stride..]
-                .chunks(stride)
-                .take(size)
-                .enumerate()
-            {
-                let to = numbers[row..].iter_mut().step_by(size);
-                for (to, from) in to.zip(&from[..depth]) {
-                    *to = *from;
-                }
-            }
+            interleave(
+                numbers,
+                &matrix[block.start * stride..],
+                block.len(),
+                stride,
+            );
+        }
+    }
+}
+
+/// Takes `size` rows that lie `stride` apart, one number of each in turn.
+pub(super) fn interleave<T: Copy>(to: &mut [T], from: &[T], size: usize, stride: usize) {
+    for (place, to) in to.chunks_exact_mut(size).enumerate() {
+        let from = from[place..].iter().step_by(stride);
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = *from;
         }
     }
 }
@@ -179,6 +246,10 @@ pub(crate) fn multiply(
     out: &mut [f32],
     stride: usize,
 ) {
+    if let Some(whole) = &panels.whole {
+        let (bias, columns) = (&panels.bias, panels.columns);
+        return whole.multiply(machine, &rows.whole, bias, columns, out, stride);
+    }
     machine.arch.dispatch(Multiply {
         machine,
         rows,
@@ -186,6 +257,18 @@ pub(crate) fn multiply(
         out,
         stride,
     });
+}
+
+struct Widely<F>(F);
+
+impl<F: FnMut() -> T, T> WithSimd for Widely<F> {
+    type Output = T;
+
+    /// `FnOnce` would do, but calls what is not inlined.
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) -> T {
+        (self.0)()
+    }
 }
 
 struct Lanes;

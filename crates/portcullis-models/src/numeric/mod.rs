@@ -3,6 +3,7 @@
 mod activation;
 mod gemm;
 mod math;
+mod whole;
 
 pub(crate) use activation::Activation;
 pub(crate) use gemm::{Machine, Panels, Rows, multiply};

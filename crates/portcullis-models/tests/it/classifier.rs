@@ -37,11 +37,11 @@ fn vectors() -> Vec<Vector> {
     vectors
 }
 
-fn assert_alike(found: &[f32], expected: &[f32], text: &str) {
+fn assert_alike(found: &[f32], expected: &[f32], tolerance: f32, text: &str) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!(
-            (found - expected).abs() < 1e-3,
+            (found - expected).abs() < tolerance,
             "{text:?}: {found} instead of {expected}"
         );
     }
@@ -58,10 +58,11 @@ fn it_gives_the_numbers_of_its_reference() {
         let windows = model.windows(&case.text, channel);
         assert_eq!(windows.len(), case.logits.len(), "{:?}", case.text);
         for (window, (first, second)) in windows.iter().zip(case.logits.iter().zip(&case.second)) {
-            assert_alike(&window.logits, first, &case.text);
+            assert_alike(&window.logits, first, 1e-3, &case.text);
             assert_eq!(window.second.is_some(), second.is_some(), "{:?}", case.text);
             if let (Some(found), Some(expected)) = (&window.second, second) {
-                assert_alike(found, expected, &case.text);
+                // The reference multiplies floats, the second look whole numbers.
+                assert_alike(found, expected, 4e-3, &case.text);
             }
         }
         let sample = Sample {
