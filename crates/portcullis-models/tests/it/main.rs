@@ -15,3 +15,5 @@ mod hf;
 mod http;
 #[cfg(test)]
 mod linear;
+#[cfg(test)]
+mod tiny;
