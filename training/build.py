@@ -35,7 +35,7 @@ COUNTS = {
     "harmless goal in neutral frame": 6000, "goal and suffix": 6000, "request and suffix": 2500, "frame and suffix": 1500,
     "instruction in carrier": 11000, "filler in carrier": 10000, "instruction in tool output": 9000,
     "filler in tool output": 6000, "instruction in document": 6000, "filler in document": 2000, "instruction alone": 2500,
-    "instruction from the user": 1200, "request and injection": 4500, "document and injection": 3000, "two requests": 2500,
+    "instruction from the user": 1200, "request and injection": 4500, "document and injection": 5000, "requests and injection": 4000, "requests in a row": 2500, "two requests": 2500,
     "request and paste": 3000, "documents in a row": 1800, "harmless goal": 4000, "goal": 3500, "attack frame and request": 1500,
 }  # fmt: skip
 
@@ -149,6 +149,13 @@ class Parts:
             text = text[start : start + rng.randint(150, 1500)]
         return text
 
+    def in_a_row(self) -> str:
+        """Some requests, or one again and again, up to some hundred words."""
+        some = self.rng.sample(self.requests, self.rng.randint(2, 9))
+        if self.rng.random() < 0.3:
+            some = [min(some, key=len)] * self.rng.randint(3, 12)
+        return self.rng.choice([" ", "\n", "\n\n"]).join(some)[:2500]
+
     def one(self, name: str) -> dict | None:
         rng, pick = self.rng, self.rng.choice
         match name:
@@ -203,6 +210,12 @@ class Parts:
                 channel = "tool" if rng.random() < 0.75 else "user"
                 text, span = combine.plant(self.document(), pick(self.direct), rng)
                 return self.make(name, text, "indirect_injection", channel, span)
+            case "requests and injection":
+                # One sentence of attack among many that are none.
+                text, span = combine.plant(self.in_a_row(), pick(self.direct), rng)
+                return self.make(name, text, "jb_override", "user", span)
+            case "requests in a row":
+                return self.make(name, self.in_a_row(), "benign", "user")
             case "two requests":
                 return self.make(name, pick(self.requests) + pick([" ", "\n", "\n\n"]) + pick(self.requests), "benign", "user")
             case "documents in a row":

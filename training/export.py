@@ -21,7 +21,7 @@ from windows import Set, all_windows, cut_at, family_weights
 from wordpiece import Asset
 
 # The shares of held-out harmless texts that are looked at again, a user's and a tool's.
-LOOK = (0.02, 0.2)
+LOOK = (0.05, 0.3)
 # How many of them may be flagged: of a tool's, all families together; of a user's, in every kind of which so many are held out. Users' requests
 # differ more from one collection to the next than the mean over families says.
 RATE, WORST, ENOUGH = 0.003, 0.005, 100
@@ -29,9 +29,14 @@ RATE, WORST, ENOUGH = 0.003, 0.005, 100
 
 def student_tensors(path: Path) -> dict:
     data = np.load(path)
-    tensors = {name: data[name].astype("f4") for name in data.files if name not in ("pieces", "bigrams", "labels")}
-    for name in ("pieces", "bigrams"):
-        tensors[f"{name}.weight"], tensors[f"{name}.scale"] = quantise(data[name].astype("f4"))
+    tensors = {}
+    for name in data.files:
+        if name in ("pieces", "bigrams") or name.endswith(".gate.weight"):
+            name = name.removesuffix(".weight")
+            value = data[name] if name in data.files else data[f"{name}.weight"]
+            tensors[f"{name}.weight"], tensors[f"{name}.scale"] = quantise(value.astype("f4"))
+        elif name != "labels":
+            tensors[name] = data[name].astype("f4")
     return tensors
 
 
@@ -118,6 +123,13 @@ def shares(held: Held, raw: np.ndarray) -> dict:
     return found
 
 
+def found_by(held: Held, screen: np.ndarray, second: np.ndarray) -> dict:
+    """The mean over kinds of attacks of what is flagged, in percent: by one network, and by both as they ship."""
+    alone, both, everything = held.largest(screen), looked_at(held, screen, second, LOOK), held.largest(second)
+    found = {"screen alone": alone, "second look": both, "second look at everything": everything}
+    return {name: recall(shares(held, raw)) for name, raw in found.items()}
+
+
 def recall(found: dict) -> float:
     return round(float(np.mean([share for name, (_, share) in found.items() if name.startswith("attack")])), 2)
 
@@ -148,10 +160,7 @@ def main() -> None:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "look": LOOK, "rate": RATE, "worst": WORST,
         "threshold": config["threshold"], "calibration": config["calibration"], "second": config["second"],
         "held_out": {"harmless": int((~held.attack).sum()), "attacks": int(held.attack.sum())},
-        "mean_recall": {
-            "screen alone": recall(shares(held, held.largest(screen))), "second look": recall(shares(held, raw)),
-            "second look at everything": recall(shares(held, held.largest(second))),
-        },
+        "mean_recall": found_by(held, screen, second),
         "flagged_percent": shares(held, raw), "file_sha256": hashlib.sha256(given.out.read_bytes()).hexdigest(),
         "options": trained,
     }  # fmt: skip

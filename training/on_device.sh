@@ -3,7 +3,7 @@
 #     on_device.sh WORK RUN.json OUT teachers encoder students
 # teachers  RUN's number of teachers, side by side; their weights stay in WORK
 # encoder   the second look, by all teachers; encoder.npz stays in WORK
-# students  RUN's students, by the encoder. The best by what was held out goes to OUT, with what it and the encoder say of it, for export.py
+# students  RUN's students, by the encoder. The one that finds most of what was held out together with it goes to OUT, for export.py
 # RUN is {"teachers": 3, "epochs": 4, "encoder_steps": 4000, "spliced": 0.5, "steps": 12000, "students": {"name": {…options}}}. With
 # "seconds" the students stop after that time with an error, and go on when the stage is run again.
 set -u
@@ -31,18 +31,7 @@ train_students() {
   local said=$?
   tail -n 12 "$work/students/log"
   [ $said = 0 ] || return $said
-  best=$(python3 - "$work" "$out" <<'P'
-import json, sys
-from pathlib import Path
-work, out = Path(sys.argv[1]), Path(sys.argv[2])
-results = {path.stem: json.loads(path.read_text()) for path in (work / "students").glob("*.json")}
-(out / "results.json").write_text(json.dumps(results))
-print(max(results, key=lambda name: results[name]["mean recall"]))
-P
-)
-  echo "chosen: $best"
-  cp "$work/students/$best.npz" "$work/students/$best.json" "$out/"
-  python3 "$here/fast.py" "$work" "$out/$best.npz" --options "$out/$best.json" && cp "$work/held.npz" "$out/"
+  python3 "$here/fast.py" "$work" "$work/students" --out "$out"
 }
 
 for stage in "$@"; do

@@ -88,14 +88,12 @@ def windows(ids: list[int], window: int, stride: int) -> list[list[int]]:
 
 class Classifier:
     def __init__(self, config: dict, tensors: dict):
-        self.config, self.tensors = config, tensors
-        self.pieces = tensors["pieces.weight"].astype("f4") * tensors["pieces.scale"][:, None]
-        self.bigrams = tensors["bigrams.weight"].astype("f4") * tensors["bigrams.scale"][:, None]
-        self.second = Second(tensors, config["second"]) if "second" in config else None
+        self.config, self.t = config, dequantised(tensors)
+        self.second = Second(self.t, config["second"]) if "second" in config else None
 
     def logits(self, batch: list[list[int]], channel: int | list[int]) -> np.ndarray:
         """Windows, of at least one piece each, to their logits."""
-        c, t = self.config, self.tensors
+        c, t = self.config, self.t
         lengths = np.array([len(one) for one in batch])
         most = lengths.max()
         ids = np.zeros((len(batch), most), np.int64)
@@ -105,7 +103,7 @@ class Classifier:
         mask = inside[:, :, None].astype("f4")
         channels = np.broadcast_to(np.asarray(channel), len(batch))
         slots = bigram_slots(ids, c["pieces"], c["bigrams"])
-        x = self.pieces[ids] + self.bigrams[slots] + t["channel.weight"][channels][:, None, :]
+        x = t["pieces.weight"][ids] + t["bigrams.weight"][slots] + t["channel.weight"][channels][:, None, :]
         reach = (c["kernel"] - 1) // 2
         for i, dilation in enumerate(c["dilations"]):
             part = f"blocks.{i}."
@@ -149,7 +147,7 @@ class Second:
 
     def __init__(self, tensors: dict, config: dict):
         self.heads, self.layers = config["heads"], config["layers"]
-        self.t = dequantised(tensors)
+        self.t = tensors
 
     def logits(self, pieces: list[int], channel: int) -> np.ndarray:
         words = self.t["second.words.weight"]
@@ -178,10 +176,10 @@ class Second:
 
 
 def dequantised(tensors: dict) -> dict:
-    """The second look's tensors as floats."""
+    """All as floats."""
     found = {}
     for name, value in tensors.items():
-        if name.startswith("second.") and not name.endswith(".scale"):
+        if not name.endswith(".scale"):
             scale = tensors.get(name.removesuffix("weight") + "scale") if value.dtype == np.int8 else None
             found[name] = value.astype("f4") if scale is None else value.astype("f4") * scale[:, None]
     return found
@@ -222,7 +220,8 @@ def random_tensors(config: dict, seed: int) -> dict:
         part = f"blocks.{i}."
         tensors[part + "norm.weight"], tensors[part + "norm.bias"] = 1 + 0.1 * near(d), 0.1 * near(d)
         tensors[part + "conv.weight"], tensors[part + "conv.bias"] = 0.4 * near(config["kernel"], d), 0.1 * near(d)
-        tensors[part + "gate.weight"], tensors[part + "gate.bias"] = near(2 * d, d) / math.sqrt(d), 0.1 * near(2 * d)
+        tensors[part + "gate.weight"], tensors[part + "gate.scale"] = quantise(near(2 * d, d) / math.sqrt(d))
+        tensors[part + "gate.bias"] = 0.1 * near(2 * d)
     wide = (heads + 1) * d
     tensors["head.0.weight"], tensors["head.0.bias"] = near(hidden, wide) / math.sqrt(wide), 0.1 * near(hidden)
     tensors["head.1.weight"], tensors["head.1.bias"] = near(6, hidden) / math.sqrt(hidden), 0.1 * near(6)

@@ -176,21 +176,26 @@ def wheels(folder: Path):
 def written():
     """What was written for this, one by one: whole texts. Parts to combine are read by `parts`."""
     for path in sorted(WRITTEN.glob("*.jsonl")):
-        for line in path.read_text("utf-8").splitlines():
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
             one = json.loads(line)
             if "text" not in one:
                 continue
+            # Harmful and harmless texts in one frame were written side by side: they stay together.
+            pair = re.search(r"framed-\d+$", path.stem)
+            group = f"{pair[0]}:{24 * number // len(lines)}" if pair else None
             kind, channel = one["kind"].replace("_", " "), one["channel"]
             source = "written, " + ("benign" if one["label"] == "benign" else "attack")
             if one["label"] == "benign":
-                yield row(one["text"], "benign", channel, kind, source)
+                yield row(one["text"], "benign", channel, kind, source, group)
                 continue
             label = "indirect_injection" if channel == "tool" else USER_INTENTS[one.get("intent") or "override"]
             if channel == "tool" or kind == "persuasion":
                 kind += ", attack"
             else:
                 kind = "jailbreak, written" if one["label"] == "jailbreak" else "direct, written"
-            yield row(one["text"], label, channel, kind, source, weight=2.5)
+            span = place(one["text"], one["span"]) if "span" in one else None
+            yield row(one["text"], label, channel, kind, source, group, 2.5, span)
 
 
 def parts(name: str) -> list[dict]:

@@ -27,7 +27,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OPTIONS = {
     "dim": 128, "bigrams": 16384, "kernel": 7, "dilations": [1, 2, 4, 8], "heads": 8, "hidden": 96,
     "rate": 2e-3, "piece_rate": 1e-3, "dropout": 0.1, "word_dropout": 0.1, "smoothing": 0.005, "teacher": 0.9,
-    "decay": 0.02, "pair_dropout": 0.3, "seed": 1, "benign": 2.0, "scale": 1.0,
+    "decay": 0.02, "pair_dropout": 0.3, "seed": 1, "benign": 2.0, "scale": 1.0, "recall": 0.0,
 }  # fmt: skip
 
 
@@ -121,12 +121,13 @@ def raw_of(logits):
     return logits[:, 1:].logsumexp(-1) - logits[:, 0]
 
 
-def kept_to(logits, teacher, t: float = 1.5):
-    """How far a window's logits are from the teacher's."""
-    return F.kl_div(F.log_softmax(logits / t, -1), F.softmax(teacher / t, -1), reduction="none").sum(-1) * t * t
+def kept_to(logits, teacher, recall: float = 0.0, t: float = 1.5):
+    """How far a window's logits are from the teacher's; what it takes for an attack counts for more by `recall`."""
+    far = F.kl_div(F.log_softmax(logits / t, -1), F.softmax(teacher / t, -1), reduction="none").sum(-1) * t * t
+    return far * (1 + recall * torch.sigmoid(raw_of(teacher)))
 
 
-def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weight, teacher=None, share=0.0):
+def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weight, teacher=None, share=0.0, recall=0.0):
     """By segment: an attack has to show in one of its windows, a harmless text in none."""
     label, ids = there.label[chosen], there.segment[chosen]
     segment = F.pad((ids[1:] != ids[:-1]).long().cumsum(0), (1, 0))
@@ -141,7 +142,7 @@ def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weigh
     each = F.cross_entropy(logits, label, reduction="none", label_smoothing=smoothing)
     if teacher is not None:
         # What the teacher says of a window counts for each alike: it needs no attack to show.
-        soft = kept_to(logits, teacher)
+        soft = kept_to(logits, teacher, recall)
         return ((1 - share) * (each * weight).sum() + share * (soft * there.weight[chosen] * even).sum()) / count
     return (each * weight).sum() / count
 
@@ -265,8 +266,8 @@ def study(folder: Path, out: Path, run: dict) -> None:
 
         def loss(logits, o):
             if mixed:
-                return kept_to(logits, said).mean()
-            return loss_of(logits, there, chosen, count, o["smoothing"], o["benign"], said, o["teacher"])
+                return kept_to(logits, said, o["recall"]).mean()
+            return loss_of(logits, there, chosen, count, o["smoothing"], o["benign"], said, o["teacher"], o["recall"])
 
         return [learner.learn(ids, inside, channel, loss, step, steps) for learner in learners]
 

@@ -119,7 +119,7 @@ SKIPPED = ()
 FAMILIES = {
     "two requests": "request", "question": "request", "harmless goal": "request", "S-Labs": "request", "about-attacks": "trigger",
     "instruction": "trigger", "agent-task": "agent task", "instruction from the user": "agent task",
-    "harmless goal in neutral frame": "roleplay", "scene": "roleplay", "security request": "sensitive", "coding": "code", "filler in carrier": "tool",
+    "harmless goal in neutral frame": "roleplay", "scene": "roleplay", "security request": "sensitive", "coding": "code", "filler in carrier": "tool", "output": "tool", "requests in a row": "request",
     "filler in tool output": "tool", "filler in document": "tool", "request and paste": "request",
 }  # fmt: skip
 
@@ -127,7 +127,7 @@ FAMILIES = {
 # Made to be hard, not to be like life: a tenth of the say of the other kinds in their family.
 CONTRASTS = {
     "filler in carrier", "filler in tool output", "filler in document", "harmless goal in neutral frame", "two requests",
-    "request and paste", "instruction from the user",
+    "request and paste", "instruction from the user", "requests in a row",
 }  # fmt: skip
 
 

@@ -100,7 +100,7 @@ impl<'m> Pass<'m> {
             },
         );
         let rows = states.len() / dim;
-        left.set(machine, rows, dim, mixed, dim);
+        left.set_for(&block.gate, machine, rows, mixed, dim);
         updates.resize(2 * states.len(), 0.0);
         multiply(machine, left, &block.gate, updates, 2 * dim);
         machine.widely(
@@ -165,7 +165,7 @@ impl<'m> Pass<'m> {
         let machine = self.model.machine;
         let mut out = vec![0.0; columns];
         self.left
-            .set(machine, 1, numbers.len(), numbers, numbers.len());
+            .set_for(panels, machine, 1, numbers, numbers.len());
         multiply(machine, &self.left, panels, &mut out, columns);
         out
     }
