@@ -387,9 +387,15 @@ impl RuleEntry {
                         | RuleSettings::ShellObfuscation(_)
                         | RuleSettings::ToolDefinitions(_)
                 );
+                let kind = settings.spec().id;
                 CompiledRule {
-                    id: self.id.clone(),
-                    kind: settings.spec().id,
+                    // The name is part of every answer; copies of a shared one are counted by all threads.
+                    id: if self.id.as_str() == kind {
+                        RuleId::from_static(kind)
+                    } else {
+                        self.id.clone()
+                    },
+                    kind,
                     version: settings.spec().version.to_owned(),
                     events: compiled.events,
                     reads: compiled.reads,
@@ -619,21 +625,21 @@ impl Policy {
             event_type,
             evasive: self.evasive_events.contains(event_type),
         };
-        let mut leaves = Vec::new();
+        // Put together where it is: it is large.
+        let mut found = EventScan {
+            text: self.scanner.no_candidates(),
+            window: 0..event.text().len(),
+            leaves: Vec::new(),
+            names_hosts: OnceLock::new(),
+        };
         let path = || Cow::Borrowed(RedactionSpec::TEXT);
-        let mut text = self.scanner.no_candidates();
-        scan.text(event.text(), path, &mut text, &mut leaves);
+        scan.text(event.text(), path, &mut found.text, &mut found.leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {
-            scan.structured(structured, &mut leaves);
+            scan.structured(structured, &mut found.leaves);
         }
-        EventScan {
-            text,
-            window: 0..event.text().len(),
-            leaves,
-            names_hosts: OnceLock::new(),
-        }
+        found
     }
 
     /// Whether some rule wants to see a streamed answer through disguises.

@@ -1,7 +1,7 @@
 //! The agent-aware context that rules and classifiers see (RFC-001 §4).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,7 +69,8 @@ pub struct ToolRiskInfo<'a> {
 /// The tiers that a policy gives to tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolRisks {
-    tiers: HashMap<Box<str>, ToolRiskTier>,
+    /// Policies list few, and a few names are compared in less time than it takes to hash one.
+    tiers: BTreeMap<Box<str>, ToolRiskTier>,
     unlisted: ToolRiskTier,
 }
 
@@ -89,16 +90,14 @@ impl ToolRisks {
 
     /// The listed tools and their tiers, by name.
     pub fn listed(&self) -> Vec<(&str, ToolRiskTier)> {
-        let mut listed: Vec<_> = self.tiers.iter().map(|(k, v)| (&**k, *v)).collect();
-        listed.sort_unstable();
-        listed
+        self.tiers.iter().map(|(k, v)| (&**k, *v)).collect()
     }
 }
 
 impl Default for ToolRisks {
     fn default() -> Self {
         Self {
-            tiers: HashMap::new(),
+            tiers: BTreeMap::new(),
             unlisted: ToolRiskTier::Medium,
         }
     }

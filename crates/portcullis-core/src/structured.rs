@@ -37,6 +37,10 @@ impl Scan<'_> {
         candidates: &mut Candidates,
         leaves: &mut Vec<Leaf<'e>>,
     ) {
+        // No pattern matches it, and the events of tools mostly have no other.
+        if text.is_empty() {
+            return;
+        }
         let features = if self.evasive || self.scanner.uses_features() {
             Features::of(text)
         } else {
@@ -72,7 +76,8 @@ impl Scan<'_> {
 
     /// Every string and member name that some pattern may match, and their views.
     pub(crate) fn structured<'e>(self, structured: Structured<'e>, leaves: &mut Vec<Leaf<'e>>) {
-        let short = Short::all(self, structured);
+        let mut short = Short::new(self);
+        short.all(structured);
         if short.are_clean && !short.others {
             return;
         }
@@ -125,21 +130,23 @@ const ALIGNMENT: usize = 16;
 const FILLER: u8 = b'\n';
 
 impl<'s> Short<'s> {
-    fn all(scan: Scan<'s>, structured: Structured<'_>) -> Self {
-        let mut short = Self {
+    fn new(scan: Scan<'s>) -> Self {
+        Self {
             scan,
             texts: [FILLER; SHORT_TOGETHER],
             len: 0,
             candidates: scan.scanner.no_candidates(),
             are_clean: scan.scanner.joins(scan.event_type),
             others: false,
-        };
-        match structured {
-            Structured::ToolArgs(args) => short.members(args),
-            Structured::Result(result) => short.value(result),
         }
-        short.look();
-        short
+    }
+
+    fn all(&mut self, structured: Structured<'_>) {
+        match structured {
+            Structured::ToolArgs(args) => self.members(args),
+            Structured::Result(result) => self.value(result),
+        }
+        self.look();
     }
 
     fn members(&mut self, members: &Map<String, Value>) {

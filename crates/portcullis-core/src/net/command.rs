@@ -224,8 +224,8 @@ static BEGINNINGS: [u32; 18] = {
     beginnings
 };
 
-/// A bit for the first letter.
-const fn initial(name: &str) -> u32 {
+/// A bit for the first letter, the same for both cases.
+pub(super) const fn initial(name: &str) -> u32 {
     match name.as_bytes().first() {
         Some(byte) => 1 << (*byte & 31),
         None => 0,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::address::{self, Reach, parse_v4, parse_v6};
+use super::command;
 
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,18 @@ const METADATA: [&str; 6] = [
     "metadata.tencentyun.com",
 ];
 
+/// The first letters of local names. Most words are settled by that.
+const INITIALS: u32 = initials(&LOCAL) | initials(&METADATA);
+
+const fn initials(names: &[&str]) -> u32 {
+    let (mut initials, mut place) = (0, 0);
+    while place < names.len() {
+        initials |= command::initial(names[place]);
+        place += 1;
+    }
+    initials
+}
+
 impl<'t> Host<'t> {
     /// Reads a host as a client would: percent-encoding, look-alike digits and dots, and every
     /// notation of an address. `None` if no client could.
@@ -111,7 +124,7 @@ impl<'t> Host<'t> {
     /// Whether a word in whatever case is such a name.
     pub(super) fn is_local_word(word: &str) -> bool {
         let mut local = LOCAL.iter().chain(&METADATA);
-        local.any(|name| name.eq_ignore_ascii_case(word))
+        command::initial(word) & INITIALS != 0 && local.any(|name| name.eq_ignore_ascii_case(word))
     }
 
     /// Whether it is a name that no public resolver knows by itself.
