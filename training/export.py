@@ -23,7 +23,7 @@ from wordpiece import Asset
 # The shares of held-out harmless texts that are looked at again, a user's and a tool's.
 LOOK = (0.05, 0.3)
 # How many of them may be flagged: of a tool's, all families together; of a user's, in every kind of which so many are held out. Users' requests
-# differ more from one collection to the next than the mean over families says.
+# differ more from one collection to the next than the mean over families says. In a smaller kind a single odd text would be the threshold.
 RATE, WORST, ENOUGH = 0.003, 0.005, 100
 
 
@@ -85,7 +85,7 @@ class Held:
         weights = 0.5 * self.weights(self.attack) + 0.5 * self.weights(~self.attack)
         scale, shift = logistic(raw, self.attack, weights)
         user, tool = cuts
-        found = {"scale": round(scale, 6), "user": round(shift, 6), "tool": round(shift + scale * (user - tool), 6)}
+        found = {"scale": round(scale, 6), "user": round(shift, 6), "tool": round(float(shift + scale * (user - tool)), 6)}
         return found, float(1 / (1 + np.exp(-(scale * user + shift))))
 
 
@@ -157,7 +157,7 @@ def main() -> None:
     config["threshold"] = round(threshold, 6)
     write_file(given.out, config, student | encoder)
     found = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "look": LOOK, "rate": RATE, "worst": WORST,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "look": LOOK, "rate": RATE, "worst": WORST, "enough": ENOUGH,
         "threshold": config["threshold"], "calibration": config["calibration"], "second": config["second"],
         "held_out": {"harmless": int((~held.attack).sum()), "attacks": int(held.attack.sum())},
         "mean_recall": found_by(held, screen, second),

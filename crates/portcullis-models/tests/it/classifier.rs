@@ -94,7 +94,7 @@ fn it_gives_the_numbers_of_its_reference() {
 fn it_names_itself_and_knows_its_threshold() {
     let model = PortcullisClassifier::built_in().unwrap();
     assert!(
-        model.name().starts_with("portcullis-classifier/2-"),
+        model.name().starts_with("portcullis-classifier/3-"),
         "{model:?}"
     );
     assert!(
@@ -213,7 +213,7 @@ fn an_attack_counts_wherever_it_stands() {
 #[test]
 fn a_file_that_is_none_is_refused_by_name() {
     let good = std::fs::read(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/portcullis-classifier-2.safetensors"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/portcullis-classifier-3.safetensors"),
     )
     .unwrap();
     let text = |from: &str, to: &str| {
@@ -261,7 +261,7 @@ fn a_file_that_is_none_is_refused_by_name() {
         (
             "a second look that comes too late",
             text("\\\"from\\\": 0.", "\\\"from\\\": 1."),
-            "`second.from` is 1.822441: it must be above 0 and below the threshold",
+            "`second.from` is 1.633834: it must be above 0 and below the threshold",
         ),
         (
             "a missing tensor of the second look",

@@ -28,7 +28,7 @@ async fn our_own_tells_an_attack_from_a_question() {
     assert_eq!(code, ErrorCode::JailbreakMlDetected);
     let result = stop.classifier_result.unwrap();
     let model = result["model"].as_str().unwrap();
-    assert!(model.starts_with("portcullis-classifier/2-"), "{model}");
+    assert!(model.starts_with("portcullis-classifier/3-"), "{model}");
     for harmless in [
         "Which trains go from Vienna to Graz on Sunday evening?",
         " ",
@@ -50,7 +50,7 @@ async fn a_text_that_is_too_long_is_never_said_to_be_harmless() {
         "the text is too long: nothing was found in its beginning"
     );
     // What is found in the beginning counts all the same.
-    let attack = format!("{} {long}", [ATTACK; 3].join(" "));
+    let attack = format!("{ATTACK} {long}");
     assert_eq!(
         decision(&rules, &prompt(&attack)).await.action,
         Action::Stop
