@@ -99,6 +99,7 @@ impl<'a> Tensors<'a> {
             .fold(0, u64::saturating_add)
     }
 
+    #[cfg(feature = "hf")]
     pub(crate) fn dense(
         &self,
         name: &str,
@@ -109,6 +110,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// Without a bias, it is zeros.
+    #[cfg(feature = "hf")]
     pub(crate) fn dense_with(
         &self,
         name: &str,

@@ -10,8 +10,8 @@ const HEAD: &str = "\
 # What is detected
 
 Made by `PORTCULLIS_DATA=… cargo xtask detection`. Patterns of all families, [our own classifier](model-card.md), and \
-what either of them finds; one threshold each, computed from training data; the classifier's by a rule that was chosen with \
-totals for these corpora in view. Some patterns \
+what either of them finds; one threshold each, computed from training data; the classifier's by a rule that stood before \
+it was trained (a looser one was scored as well, and dropped). Some patterns \
 were written or changed, and the classifier was trained anew, after a look at totals for these corpora, so the figures \
 are not those of a blind test; single texts were not looked at, but for the beginnings of some eighty values of the \
 secrets that a script once printed. In brackets: 95 % confidence intervals (Wilson). [The list of detectors](detectors.md) says what is looked for, and [rivals on the same files](detection-rivals.md) how others \
