@@ -9,7 +9,7 @@ const CONFIG: &str = r#"{"name":"tiny","version":"1","pieces":29528,"dim":2,"big
     "second":{"layers":1,"width":4,"heads":2,"inner":6,"from":0.000001,"calibration":{"scale":1,"user":0,"tool":0}}}"#;
 
 /// Header and numbers, and how long the header is. It looks again at nearly everything.
-pub fn file() -> (Vec<u8>, usize) {
+pub(crate) fn file() -> (Vec<u8>, usize) {
     let config = CONFIG.split_whitespace().collect::<String>();
     let config = config.replace('"', "\\\"");
     let (mut header, mut numbers) = (
