@@ -141,7 +141,7 @@ def main() -> None:
     options.add_argument("--options", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--threshold", type=Path, required=True)
-    options.add_argument("--name", default="2", help="version")
+    options.add_argument("--name", required=True, help="version")
     given = options.parse_args()
     trained = json.loads(given.options.read_text())["options"]
     config = config_of(trained) | {"version": given.name}

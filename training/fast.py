@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The reference with PyTorch, for many windows at once. The numbers that ship are the reference's.
 
-    fast.py FOLDER STUDENTS --out OUT      says what each of the STUDENTS and the encoder find together of what was held out
+    fast.py FOLDER STUDENTS --run RUN.json --out OUT      says what each of RUN's students and the encoder find together of what was held out
 
 The best becomes OUT/screen.npz and .json, and OUT/held.npz has what it and the encoder say of the held-out windows.
 """
@@ -107,13 +107,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("students", type=Path)
+    options.add_argument("--run", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
     data = Set(given.folder / "set.npz")
     held = Held(data)
     second = raw_of_windows(Second(dict(np.load(given.folder / "encoder.npz"))), data, held.pool)
     best = {}
-    for path in sorted(given.students.glob("*.npz")):
+    for name in json.loads(given.run.read_text())["students"]:
+        path = given.students / f"{name}.npz"
         trained = json.loads(path.with_suffix(".json").read_text())
         screen = raw_of_windows(Screen(config_of(trained["options"]), student_tensors(path)), data, held.pool)
         recall = found_by(held, screen, second)["second look"]

@@ -10,6 +10,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 work=$1 run=$2 out=$3
 shift 3
+mkdir -p "$out"
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4
 value() { python3 -c "import json; print(json.load(open('$run'))['$1'])"; }
 
@@ -31,7 +32,7 @@ train_students() {
   local said=$?
   tail -n 12 "$work/students/log"
   [ $said = 0 ] || return $said
-  python3 "$here/fast.py" "$work" "$work/students" --out "$out"
+  python3 "$here/fast.py" "$work" "$work/students" --run "$run" --out "$out"
 }
 
 for stage in "$@"; do

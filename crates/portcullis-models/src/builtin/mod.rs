@@ -79,9 +79,9 @@ impl BuiltIn {
                         *sum += scale * f32::from(number.cast_signed());
                     }
                 }
-                make_unit(&mut sum);
             },
         );
+        make_unit(&mut sum);
         sum
     }
 }

@@ -24,9 +24,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// No block has more.
-    pub(super) const MOST_ROWS: usize = 12;
-
     pub(crate) fn new() -> Self {
         let arch = Arch::new();
         let lanes = arch.dispatch(Lanes);
@@ -34,7 +31,7 @@ impl Machine {
             arch,
             width: 2 * lanes,
             // Sums, a panel's row and a factor fill 32 registers of 16 numbers, or 16 smaller ones.
-            rows: if lanes >= 16 { Self::MOST_ROWS } else { 6 },
+            rows: if lanes >= 16 { 12 } else { 6 },
         }
     }
 

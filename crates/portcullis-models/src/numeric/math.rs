@@ -78,8 +78,23 @@ fn sigmoid(x: f32) -> f32 {
     }
 }
 
+/// The largest number, whatever its sign. What is no number does not count.
+#[cfg(any(test, target_arch = "x86_64"))]
 #[inline(always)]
-fn sum(numbers: &[f32], each: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn largest(numbers: &[f32]) -> f32 {
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    let mut largest = [0.0_f32; LANES];
+    for chunk in chunks.iter().map(<[f32; LANES]>::as_slice).chain([rest]) {
+        for (largest, number) in largest.iter_mut().zip(chunk) {
+            let number = number.abs();
+            *largest = if number > *largest { number } else { *largest };
+        }
+    }
+    largest.into_iter().fold(0.0, f32::max)
+}
+
+#[inline(always)]
+pub(super) fn sum(numbers: &[f32], each: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut sums = [0.0; LANES];
     for chunk in chunks {
@@ -166,6 +181,17 @@ mod tests {
             let expected = (1.0 + f64::from(-x).exp()).recip();
             assert!((f64::from(sigmoid(x)) - expected).abs() < 1e-6, "{x}");
         }
+    }
+
+    #[test]
+    fn the_largest_number_is_found_wherever_it_stands() {
+        for place in 0..40 {
+            let mut numbers = [0.5; 40];
+            numbers[place] = -2.0;
+            numbers[(place + 7) % 40] = f32::NAN;
+            assert_eq!(largest(&numbers), 2.0);
+        }
+        assert_eq!(largest(&[]), 0.0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod activation;
 mod gemm;
 mod math;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_whole.rs")]
 mod whole;
 
 pub(crate) use activation::Activation;

@@ -8,17 +8,12 @@
     clippy::inline_always,
     reason = "what is not inlined is compiled for a machine without wide registers"
 )]
-#![cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(dead_code, reason = "no such instruction is known of other machines")
-)]
 
-use pulp::Arch;
-#[cfg(target_arch = "x86_64")]
 use pulp::x86::{V3, V4};
-use pulp::{NullaryFnOnce, Simd};
+use pulp::{Arch, NullaryFnOnce, Simd};
 
 use super::gemm::{Machine, interleave};
+use super::math::{largest, sum};
 
 /// The right side of a product: panels of columns, two rows at a time.
 #[derive(Debug, Clone)]
@@ -39,7 +34,6 @@ pub(super) struct WholeRows {
     block: Vec<i32>,
 }
 
-#[cfg(target_arch = "x86_64")]
 pulp::simd_type!({
     /// [`V4`], and an instruction that multiplies pairs and adds them up.
     struct V4Adding {
@@ -72,7 +66,6 @@ trait Pairs: Simd {
     fn products(self, left: Self::i32s, right: Self::i32s) -> Self::i32s;
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Pairs for V3 {
     #[inline(always)]
     fn products(self, left: Self::i32s, right: Self::i32s) -> Self::i32s {
@@ -81,7 +74,6 @@ impl Pairs for V3 {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Pairs for V4 {
     #[inline(always)]
     fn products(self, left: Self::i32s, right: Self::i32s) -> Self::i32s {
@@ -93,12 +85,7 @@ impl Pairs for V4 {
 impl Whole {
     /// `None` where the machine has no instruction for it. `numbers` has a row for each column of the product.
     pub(super) fn of_weights(machine: Machine, numbers: &[u8], units: &[f32]) -> Option<Self> {
-        let has_pairs = match machine.arch {
-            #[cfg(target_arch = "x86_64")]
-            Arch::V3(_) | Arch::V4(_) => true,
-            _ => false,
-        };
-        if !has_pairs {
+        if !matches!(machine.arch, Arch::V3(_) | Arch::V4(_)) {
             return None;
         }
         let (columns, width) = (units.len(), machine.width);
@@ -139,13 +126,11 @@ impl Whole {
             stride,
         };
         match machine.arch {
-            #[cfg(target_arch = "x86_64")]
             // The compiler makes one instruction of two where it may.
             Arch::V4(simd) => match V4Adding::try_new() {
                 Some(adding) => adding.vectorize(On(simd, product)),
                 None => simd.vectorize(On(simd, product)),
             },
-            #[cfg(target_arch = "x86_64")]
             Arch::V3(simd) => simd.vectorize(On(simd, product)),
             _ => unreachable!("made for a machine that has pairs"),
         }
@@ -167,7 +152,7 @@ impl WholeRows {
             units,
             block,
         } = self;
-        let steps = depth.div_ceil(2);
+        let steps = depth.div_ceil(2).max(1);
         let most = most(depth);
         pairs.resize(count * steps, 0);
         units.resize(count, 0.0);
@@ -193,8 +178,9 @@ impl WholeRows {
 /// Brings a row to whole numbers and says what they count in.
 #[inline(always)]
 fn whole_row(to: &mut [i32], from: &[f32], most: f32) -> f32 {
-    let largest = from.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
-    let factor = if largest > 0.0 { most / largest } else { 0.0 };
+    let largest = largest(from);
+    // A row of less is as good as zeros, and its factor would be infinite.
+    let factor = if largest > 1e-30 { most / largest } else { 0.0 };
     let whole = |number: f32| (number * factor).round_ties_even() as i32 as i16;
     let (twos, rest) = from.as_chunks();
     for (to, &[first, second]) in to.iter_mut().zip(twos) {
@@ -203,7 +189,8 @@ fn whole_row(to: &mut [i32], from: &[f32], most: f32) -> f32 {
     if let (Some(to), &[last]) = (to.last_mut(), rest) {
         *to = pair(whole(last), 0);
     }
-    largest / most
+    // What is no number has to stay none: it is no number times zero either.
+    largest / most + sum(from, |number| number * 0.0)
 }
 
 /// The largest number of a row: with it, a sum of `depth` products with eight bits has no more than 32.
@@ -330,7 +317,8 @@ mod tests {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 u8::try_from(state >> 24).unwrap()
             };
-            let left: Vec<f32> = (0..count * depth).map(|_| f32::from(next()) / 64.0 - 2.0).collect();
+            let stride = depth + extra;
+            let left: Vec<f32> = (0..count * stride).map(|_| f32::from(next()) / 64.0 - 2.0).collect();
             let right: Vec<u8> = (0..depth * columns).map(|_| next()).collect();
             let units: Vec<f32> = (0..columns).map(|_| f32::from(next()) / 1e4).collect();
             let bias: Vec<f32> = (0..columns).map(|_| f32::from(next()) / 64.0).collect();
@@ -338,10 +326,10 @@ mod tests {
             let machine = Machine::new();
             let panels = Panels::of_eight_bits(machine, &right, &units, &bias);
             let mut rows = Rows::empty();
-            rows.set_for(&panels, machine, count, &left, depth);
+            rows.set_for(&panels, machine, count, &left, stride);
             let mut out = vec![7.0; count * (columns + extra)];
             multiply(machine, &rows, &panels, &mut out, columns + extra);
-            for (out, left) in out.chunks(columns + extra).zip(left.chunks(depth)) {
+            for (out, left) in out.chunks(columns + extra).zip(left.chunks(stride)) {
                 for (column, (found, right)) in out.iter().zip(right.chunks(depth)).enumerate() {
                     let products = left.iter().zip(right).map(|(left, right)| left * f32::from(right.cast_signed()));
                     let expected = bias[column] + units[column] * products.sum::<f32>();
@@ -366,6 +354,19 @@ mod tests {
                 (out[0] / expected - 1.0).abs() < 1e-3,
                 "{out:?} for {depth}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        let machine = Machine::new();
+        let panels = Panels::of_eight_bits(machine, &[1, 2, 3], &[1.0], &[0.5]);
+        for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut rows = Rows::empty();
+            rows.set_for(&panels, machine, 2, &[1.0, wrong, 1.0, 1.0, 1.0, 1.0], 3);
+            let mut out = [0.0; 2];
+            multiply(machine, &rows, &panels, &mut out, 1);
+            assert!(out[0].is_nan() && (out[1] - 6.5).abs() < 1e-3, "{out:?}");
         }
     }
 

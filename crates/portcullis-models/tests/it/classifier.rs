@@ -294,10 +294,10 @@ proptest! {
     #[test]
     fn a_damaged_file_judges_or_is_refused(
         changes in proptest::collection::vec((any::<u32>(), any::<u8>()), 1..6),
-        in_header: bool, cut: Option<u32>, text in ".{0,60}",
+        part in 0_usize..3, cut: Option<u32>, text in ".{0,60}",
     ) {
-        let (mut file, header) = tiny::file();
-        let reach = if in_header { header } else { file.len() };
+        let (mut file, [header, tables]) = tiny::file();
+        let reach = [header, tables, file.len()][part];
         for (place, byte) in changes {
             file[place as usize % reach] = byte;
         }
@@ -306,7 +306,10 @@ proptest! {
         }
         if let Ok(model) = PortcullisClassifier::from_bytes(Path::new("a"), &file) {
             let sample = Sample { text: &text, channel: Channel::User };
-            prop_assert_eq!(model.classify(&[sample]).unwrap().len(), 1);
+            // An error is an answer too: numbers may leave their range.
+            if let Ok(scores) = model.classify(&[sample]) {
+                prop_assert!(scores.len() == 1 && scores[0].is_sound(2));
+            }
         }
     }
 }

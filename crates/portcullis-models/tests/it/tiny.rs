@@ -8,15 +8,19 @@ const CONFIG: &str = r#"{"name":"tiny","version":"1","pieces":29528,"dim":2,"big
     "tokenizer_sha256":"3353ab87c2cada4fc4b6960de1867fa5af86c64345a49e969a5411f377cae461",
     "second":{"layers":1,"width":4,"heads":2,"inner":6,"from":0.000001,"calibration":{"scale":1,"user":0,"tool":0}}}"#;
 
-/// Header and numbers, and how long the header is. It looks again at nearly everything.
-pub(crate) fn file() -> (Vec<u8>, usize) {
+/// Header and numbers, and where the header ends and the large tables begin. It looks again at nearly everything.
+pub(crate) fn file() -> (Vec<u8>, [usize; 2]) {
     let config = CONFIG.split_whitespace().collect::<String>();
     let config = config.replace('"', "\\\"");
     let (mut header, mut numbers) = (
         format!(r#"{{"__metadata__":{{"config":"{config}"}}"#),
         Vec::new(),
     );
+    let mut tables = 0;
     for (name, shape) in shapes() {
+        if name == "pieces.weight" {
+            tables = numbers.len();
+        }
         let count: usize = shape.iter().product();
         let start = numbers.len();
         let kind = if is_eight_bits(&name) {
@@ -37,26 +41,19 @@ pub(crate) fn file() -> (Vec<u8>, usize) {
     let start = header.len() + 8;
     let size = u64::try_from(header.len()).unwrap_or_default();
     let file = [&size.to_le_bytes(), header.as_bytes(), &numbers].concat();
-    (file, start)
+    (file, [start, start + tables])
 }
 
 fn is_eight_bits(name: &str) -> bool {
-    let dense = name.starts_with("second.") && (name.contains("dense") || name.contains("self"));
-    name.ends_with(".weight") && (dense || name.contains("pooler") || name.contains("words"))
-        || ["pieces.weight", "bigrams.weight"].contains(&name)
+    let eight = [
+        "dense", "self", "gate", "pooler", "words", "pieces", "bigrams",
+    ];
+    name.ends_with(".weight") && eight.iter().any(|part| name.contains(part))
 }
 
 fn shapes() -> Vec<(String, Vec<usize>)> {
     let mut found: Vec<(String, Vec<usize>)> = Vec::new();
     let mut add = |name: &str, shape: &[usize]| found.push((name.to_owned(), shape.to_vec()));
-    for (name, rows, width) in [
-        ("pieces", PIECES, 2),
-        ("bigrams", 4, 2),
-        ("second.words", PIECES + 3, 4),
-    ] {
-        add(&format!("{name}.weight"), &[rows, width]);
-        add(&format!("{name}.scale"), &[rows]);
-    }
     add("channel.weight", &[2, 2]);
     add("pool.query", &[1, 2]);
     add("second.positions", &[10, 4]);
@@ -68,6 +65,7 @@ fn shapes() -> Vec<(String, Vec<usize>)> {
         add(&format!("blocks.{block}.conv.weight"), &[3, 2]);
         add(&format!("blocks.{block}.conv.bias"), &[2]);
         add(&format!("blocks.{block}.gate.weight"), &[4, 2]);
+        add(&format!("blocks.{block}.gate.scale"), &[4]);
         add(&format!("blocks.{block}.gate.bias"), &[4]);
         add(&format!("blocks.{block}.norm.weight"), &[2]);
         add(&format!("blocks.{block}.norm.bias"), &[2]);
@@ -92,6 +90,14 @@ fn shapes() -> Vec<(String, Vec<usize>)> {
     ] {
         add(&format!("{name}.weight"), &[4]);
         add(&format!("{name}.bias"), &[4]);
+    }
+    for (name, rows, width) in [
+        ("pieces", PIECES, 2),
+        ("bigrams", 4, 2),
+        ("second.words", PIECES + 3, 4),
+    ] {
+        add(&format!("{name}.weight"), &[rows, width]);
+        add(&format!("{name}.scale"), &[rows]);
     }
     found
 }
