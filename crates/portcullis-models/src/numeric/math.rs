@@ -84,13 +84,14 @@ fn sigmoid(x: f32) -> f32 {
 pub(super) fn largest(numbers: &[f32]) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut largest = [0.0_f32; LANES];
-    for chunk in chunks.iter().map(<[f32; LANES]>::as_slice).chain([rest]) {
+    for chunk in chunks {
         for (largest, number) in largest.iter_mut().zip(chunk) {
             let number = number.abs();
             *largest = if number > *largest { number } else { *largest };
         }
     }
-    largest.into_iter().fold(0.0, f32::max)
+    let all = largest.iter().chain(rest);
+    all.fold(0.0, |largest, number| largest.max(number.abs()))
 }
 
 #[inline(always)]
