@@ -310,20 +310,7 @@ impl WithSimd for Multiply<'_> {
             for block in machine.blocks(rows.count) {
                 let numbers = &rows.numbers[block.start * depth..block.end * depth];
                 let out = &mut out[block.start * stride + start..];
-                match block.len() {
-                    1 => panel.times::<1>(simd, numbers, out, stride),
-                    2 => panel.times::<2>(simd, numbers, out, stride),
-                    3 => panel.times::<3>(simd, numbers, out, stride),
-                    4 => panel.times::<4>(simd, numbers, out, stride),
-                    5 => panel.times::<5>(simd, numbers, out, stride),
-                    6 => panel.times::<6>(simd, numbers, out, stride),
-                    7 => panel.times::<7>(simd, numbers, out, stride),
-                    8 => panel.times::<8>(simd, numbers, out, stride),
-                    9 => panel.times::<9>(simd, numbers, out, stride),
-                    10 => panel.times::<10>(simd, numbers, out, stride),
-                    11 => panel.times::<11>(simd, numbers, out, stride),
-                    _ => panel.times::<12>(simd, numbers, out, stride),
-                }
+                times_rows!(block.len(), panel, simd, numbers, out, stride);
             }
         }
     }

@@ -244,20 +244,7 @@ impl<S: Pairs> NullaryFnOnce for On<'_, S> {
                 let pairs = &rows.pairs[block.start * steps..block.end * steps];
                 let units = &rows.units[block.clone()];
                 let out = &mut out[block.start * stride + start..];
-                match block.len() {
-                    1 => panel.times::<1>(simd, pairs, units, out, stride),
-                    2 => panel.times::<2>(simd, pairs, units, out, stride),
-                    3 => panel.times::<3>(simd, pairs, units, out, stride),
-                    4 => panel.times::<4>(simd, pairs, units, out, stride),
-                    5 => panel.times::<5>(simd, pairs, units, out, stride),
-                    6 => panel.times::<6>(simd, pairs, units, out, stride),
-                    7 => panel.times::<7>(simd, pairs, units, out, stride),
-                    8 => panel.times::<8>(simd, pairs, units, out, stride),
-                    9 => panel.times::<9>(simd, pairs, units, out, stride),
-                    10 => panel.times::<10>(simd, pairs, units, out, stride),
-                    11 => panel.times::<11>(simd, pairs, units, out, stride),
-                    _ => panel.times::<12>(simd, pairs, units, out, stride),
-                }
+                times_rows!(block.len(), panel, simd, pairs, units, out, stride);
             }
         }
     }
