@@ -227,8 +227,9 @@ impl Plan {
         }
     }
 
-    /// The rule did not fail, it was never asked: what the router wants when there is no answer in time
-    /// holds, or a flood would be a way around it.
+    /// The rule did not fail, it was never asked, or could not judge: what the router wants when there is no answer
+    /// in time holds, or a flood would be a way around it. A policy that fails closed asks for more: there only what the
+    /// router does instead may take the place of a STOP, or what must be judged would pass where all else stops.
     fn not_asked(
         &self,
         id: &RuleId,
@@ -237,7 +238,8 @@ impl Plan {
         fail_open: bool,
         gathered: &mut Gathered,
     ) {
-        if !fail_open && !self.required {
+        let router_acts = self.required && routing.on_timeout != OnTimeout::Allow;
+        if !fail_open && !router_acts {
             gathered.decide(PLACE, failed(id, why));
         } else if self.required || routing.async_wait_ms > 0.0 {
             timed_out(id, routing.on_timeout, why, gathered);

@@ -93,6 +93,36 @@ async fn what_a_rule_did_not_answer_follows_the_router_and_what_it_failed_at_the
     }
 }
 
+/// The router insists on rules for suspicious requests. To be held to one must never let a request pass that would
+/// have been stopped without it.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_fails_closed_stops_what_even_a_required_rule_could_not_judge() {
+    let stop = (Action::Stop, "classifier");
+    for (on_timeout, required, expected) in [
+        (OnTimeout::Allow, false, stop),
+        (OnTimeout::Allow, true, stop),
+        (OnTimeout::Pause, false, stop),
+        (OnTimeout::Pause, true, (Action::Pause, "__timeout__")),
+        (OnTimeout::Stop, false, stop),
+        (OnTimeout::Stop, true, (Action::Stop, "__timeout__")),
+    ] {
+        let rules: &[&str] = if required { &["classifier"] } else { &[] };
+        let closed = GatewaySettings {
+            async_fail_open: false,
+            ..GatewaySettings::default()
+        };
+        let gateway = Gateway::builder(policy().gateway(closed).compile().unwrap())
+            .deep_rules(deep_rules([errs(|| {
+                DeepError::NotAsked("too long".to_owned())
+            })]))
+            .risk_router(routed(100.0, on_timeout, rules))
+            .build();
+        let evaluation = judge(&gateway, &prompt("r", "Hello.")).await;
+        assert_eq!(verdict(&evaluation), expected, "{on_timeout:?} {required}");
+        assert_eq!(unjudged(&evaluation), ["classifier"]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_within_the_wait_decides() {
     let gateway = Gateway::builder(empty_policy())
