@@ -23,6 +23,15 @@ impl OnTimeout {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Allow, Self::Pause, Self::Stop];
 
+    /// Whether the step may happen. Packs that do not say otherwise keep the digests they had.
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes it by reference"
+    )]
+    const fn is_allow(&self) -> bool {
+        matches!(self, Self::Allow)
+    }
+
     /// The wire name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -66,6 +75,9 @@ pub struct DefaultRiskRouter {
     pub min_wait_ms: f64,
     /// Whether critical tools stop, rather than pause, when deep rules are late.
     pub critical_fail_closed: bool,
+    /// The least that happens when deep rules are late, whatever the risk.
+    #[serde(skip_serializing_if = "OnTimeout::is_allow")]
+    pub on_timeout: OnTimeout,
     /// The deep rules that must judge a request for the system prompt or for fewer restrictions.
     pub suspicious_rules: Vec<RuleId>,
 }
@@ -77,27 +89,41 @@ impl Default for DefaultRiskRouter {
             medium_risk_wait_ms: 100.0,
             min_wait_ms: 0.0,
             critical_fail_closed: true,
+            on_timeout: OnTimeout::Allow,
             suspicious_rules: vec![JAILBREAK_CLASSIFIER],
         }
     }
 }
 
+impl DefaultRiskRouter {
+    /// How long a call of such a tool waits, and what happens then.
+    pub fn for_tier(&self, tier: ToolRiskTier) -> (f64, OnTimeout) {
+        let (wait_ms, on_timeout) = match tier {
+            ToolRiskTier::Critical if self.critical_fail_closed => {
+                (self.high_risk_wait_ms, OnTimeout::Stop)
+            }
+            ToolRiskTier::Critical | ToolRiskTier::High => {
+                (self.high_risk_wait_ms, OnTimeout::Pause)
+            }
+            ToolRiskTier::Medium => (self.medium_risk_wait_ms, OnTimeout::Allow),
+            ToolRiskTier::Low => (0.0, OnTimeout::Allow),
+        };
+        (
+            wait_ms.max(self.min_wait_ms),
+            on_timeout.max(self.on_timeout),
+        )
+    }
+}
+
 impl RiskRouter for DefaultRiskRouter {
     fn route(&self, event: &Event, snapshot: &ContextSnapshot<'_>) -> Routing {
-        let mut routing = Routing::default();
-        if let Some(tool) = &snapshot.current_tool {
-            (routing.async_wait_ms, routing.on_timeout) = match tool.risk_tier {
-                ToolRiskTier::Critical if self.critical_fail_closed => {
-                    (self.high_risk_wait_ms, OnTimeout::Stop)
-                }
-                ToolRiskTier::Critical | ToolRiskTier::High => {
-                    (self.high_risk_wait_ms, OnTimeout::Pause)
-                }
-                ToolRiskTier::Medium => (self.medium_risk_wait_ms, OnTimeout::Allow),
-                ToolRiskTier::Low => (0.0, OnTimeout::Allow),
-            };
-        }
-        routing.wait_at_least(self.min_wait_ms);
+        let tier = snapshot.current_tool.as_ref().map(|tool| tool.risk_tier);
+        let (async_wait_ms, on_timeout) = self.for_tier(tier.unwrap_or(ToolRiskTier::Low));
+        let mut routing = Routing {
+            async_wait_ms,
+            on_timeout,
+            ..Routing::default()
+        };
         if event.event_type == EventType::LlmBefore && snapshot.max_tool_risk >= ToolRiskTier::High
         {
             routing.wait_at_least(self.medium_risk_wait_ms);
@@ -256,6 +282,32 @@ mod tests {
             let context = Context::new("r");
             let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
             assert_eq!(router.route(&event, &snapshot).async_wait_ms, wait);
+        }
+    }
+
+    #[test]
+    fn the_least_that_happens_is_for_events_of_any_risk() {
+        let risks = ToolRisks::from_iter([
+            ("critical", ToolRiskTier::Critical),
+            ("low", ToolRiskTier::Low),
+        ]);
+        let tool = |name: &str| Event::tool_call_start("r", name, Map::new());
+        for (event, least, expected) in [
+            (
+                Event::llm_before("r", "x"),
+                OnTimeout::Stop,
+                OnTimeout::Stop,
+            ),
+            (tool("low"), OnTimeout::Pause, OnTimeout::Pause),
+            (tool("critical"), OnTimeout::Pause, OnTimeout::Stop),
+        ] {
+            let router = DefaultRiskRouter {
+                on_timeout: least,
+                ..DefaultRiskRouter::default()
+            };
+            let context = Context::new("r");
+            let snapshot = ContextSnapshot::build(&event, &context, &risks, Signals::default());
+            assert_eq!(router.route(&event, &snapshot).on_timeout, expected);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::detectors::{self, Entry, Kind};
 use crate::event::EventType;
 use crate::ids::RuleId;
 use crate::policy::{GatewaySettings, Limits, Mode, Policy, PolicyBuilder};
-use crate::route::DefaultRiskRouter;
+use crate::route::{DefaultRiskRouter, OnTimeout};
 use crate::rules::{BUILT_IN, KNOWN_DEEP, Rule, RuleSettings};
 use crate::scan::EventSet;
 use crate::snapshot::{ToolRiskTier, ToolRisks};
@@ -422,12 +422,15 @@ fn read_router(node: &Node, d: &mut Diagnostics) -> DefaultRiskRouter {
         let medium = map.amount("medium_risk_wait_ms", d);
         let least = map.amount("min_wait_ms", d);
         let closed = map.boolean("critical_fail_closed", d);
+        let outcomes = OnTimeout::ALL.map(|outcome| (outcome.as_str(), outcome));
+        let on_timeout = map.one_of("on_timeout", &outcomes, d);
         let suspicious = map.placed_texts("suspicious_rules", d);
         map.finish(d);
         router.high_risk_wait_ms = high.unwrap_or(router.high_risk_wait_ms);
         router.medium_risk_wait_ms = medium.unwrap_or(router.medium_risk_wait_ms);
         router.min_wait_ms = least.unwrap_or(router.min_wait_ms);
         router.critical_fail_closed = closed.unwrap_or(router.critical_fail_closed);
+        router.on_timeout = on_timeout.unwrap_or(router.on_timeout);
         if let Some(rules) = suspicious {
             let ids = rules.iter().map(|(id, _)| RuleId::from(&**id));
             router.suspicious_rules = ids.collect();

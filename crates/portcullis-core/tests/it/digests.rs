@@ -198,6 +198,10 @@ fn whatever_can_change_a_verdict_changes_the_digest() {
             "critical_fail_closed: true",
             "critical_fail_closed: true, min_wait_ms: 9",
         ),
+        (
+            "critical_fail_closed: true",
+            "critical_fail_closed: true, on_timeout: pause",
+        ),
         ("max_text_bytes: 1000", "max_text_bytes: 1001"),
         ("shell: critical", "shell: high"),
         ("read: low", "reed: low"),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write;
 
-use portcullis_core::{Mode, Policy, RuleCost};
+use portcullis_core::{Mode, Policy, RuleCost, ToolRiskTier};
 use serde_json::{Value, json};
 
 use crate::cli::{ExplainArgs, Format};
@@ -93,30 +93,19 @@ fn to_text(policy: &Policy) -> String {
     line(format!(
         "\n{BOLD}Tools{BOLD:#}, and what happens when deep rules are late"
     ));
-    let critical = if router.critical_fail_closed {
-        "stop"
-    } else {
-        "pause"
+    let mut tool = |name: &str, tier: ToolRiskTier| {
+        let (wait_ms, late) = router.for_tier(tier);
+        let outcome = if wait_ms > 0.0 {
+            format!("wait {wait_ms} ms, then {}", late.as_str())
+        } else {
+            "do not wait".to_owned()
+        };
+        line(format!("  {name:<24} {:<9} {outcome}", tier.as_str()));
     };
-    let outcome = |tier: &str| match tier {
-        "critical" => format!("wait {} ms, then {critical}", router.high_risk_wait_ms),
-        "high" => format!("wait {} ms, then pause", router.high_risk_wait_ms),
-        "medium" => format!("wait {} ms, then allow", router.medium_risk_wait_ms),
-        _ => "do not wait".to_owned(),
-    };
-    for (tool, tier) in policy.tool_risks().listed() {
-        line(format!(
-            "  {tool:<24} {:<9} {}",
-            tier.as_str(),
-            outcome(tier.as_str())
-        ));
+    for (name, tier) in policy.tool_risks().listed() {
+        tool(name, tier);
     }
-    let unlisted = policy.tool_risks().unlisted().as_str();
-    line(format!(
-        "  {:<24} {unlisted:<9} {}",
-        "(any other)",
-        outcome(unlisted)
-    ));
+    tool("(any other)", policy.tool_risks().unlisted());
     text
 }
 
