@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use super::disguised::{self, Reading};
+use super::reported::is_reported;
 use super::signs::{self, Sign};
 use super::{Entry, FAMILIES, Kind, Meaning, Unspaced};
 use crate::decision::Severity;
@@ -216,6 +217,10 @@ impl Finder {
                 self.look_into(&reading, &mut matches);
             });
         }
+        matches.signs.retain(|sign| {
+            let pattern = &self.known[sign.index].entry.pattern;
+            !(pattern.unless_reported && is_reported(text, &sign.range))
+        });
         matches.into_hits()
     }
 

@@ -7,6 +7,7 @@
 mod checks;
 mod disguised;
 mod finder;
+pub(crate) mod reported;
 pub(crate) mod signs;
 mod unspaced;
 
@@ -166,6 +167,9 @@ pub struct EntryPattern {
     pub requires: Option<Requirement>,
     /// What the value must satisfy.
     pub checks: Vec<Check>,
+    /// Whether an attack that its clause only speaks of is none.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unless_reported: bool,
     /// Whether it is ours, and known to compile.
     #[serde(skip)]
     pub built_in: bool,
@@ -279,6 +283,7 @@ fn read_family(kind: Kind, node: &yaml::Node, d: &mut Diagnostics) -> Option<Fam
     if let Some(examples) = map.texts("examples", d) {
         common.push(Check::NoneOf(Arc::from(examples)));
     }
+    let unless = map.one_of("unless", &[("reported", true)], d);
     let nodes = map.list("entries", d).unwrap_or_default();
     map.finish(d);
     let mut entries: Vec<Entry> = Vec::new();
@@ -290,6 +295,7 @@ fn read_family(kind: Kind, node: &yaml::Node, d: &mut Diagnostics) -> Option<Fam
             d.error(node.place, format!("entry `{}` is there twice", entry.id));
         }
         entry.pattern.checks.splice(0..0, common.iter().cloned());
+        entry.pattern.unless_reported = unless.unwrap_or_default();
         entries.push(entry);
     }
     Some(Family {
@@ -311,6 +317,7 @@ fn read_entry(kind: Kind, node: &yaml::Node, d: &mut Diagnostics) -> Option<Entr
         keywords: map.texts("keywords", d).unwrap_or_default(),
         requires: map.one_of("requires", &requirements, d),
         checks: read_checks(&mut map, d),
+        unless_reported: false,
         built_in: true,
     };
     let meaning = read_meaning(kind, &mut map, d);

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use super::{Lookup, RuleCompiler, Sight, Subject};
+use crate::detectors::reported::is_reported;
 use crate::detectors::signs::{self, Sign};
 use crate::detectors::{Entry, EntryPattern, Kind, Meaning, Unspaced};
 use crate::event::EventType;
@@ -80,6 +81,7 @@ impl Attacks {
                     id,
                     intent: pattern.intent,
                     weight: pattern.weight,
+                    unless_reported: pattern.pattern.unless_reported,
                     events: judged_on,
                 });
             }
@@ -120,6 +122,20 @@ impl Attacks {
         if self.sight == Sight::All {
             self.look_unspaced(subject, &mut signs);
         }
+        // What leads up to a match in a stream may have been let go, so there nothing is excused.
+        if *event_type != EventType::LlmStreamChunk {
+            signs.retain(
+                |Sign {
+                     place,
+                     range,
+                     index,
+                     ..
+                 }| {
+                    let pattern = &self.compiled[*index];
+                    !(pattern.unless_reported && is_reported(subject.text(*place), range))
+                },
+            );
+        }
         let intents = signs::add_up(&mut signs);
         let attack = |(sign, intent): (Sign, Option<JailbreakIntent>)| {
             intent.map(|intent| Attack { sign, intent })
@@ -155,6 +171,7 @@ struct CompiledAttack {
     id: PatternId,
     intent: JailbreakIntent,
     weight: f64,
+    unless_reported: bool,
     events: EventSet,
 }
 
