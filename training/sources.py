@@ -10,7 +10,10 @@ import json
 import re
 import zipfile
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
+
+from split import number
 
 WRITTEN = Path(__file__).parent / "written"
 USER_INTENTS = {
@@ -171,6 +174,49 @@ def wheels(folder: Path):
                 yield row(text, "exfil_prompt", "user", "direct", "satml-ctf-2024", weight=0.5)
             elif one["source"] == "lakera/gandalf":
                 yield row(text, "exfil_prompt", "user", "direct", "gandalf")
+
+
+# Of evals: what has a licence of its own, what is an attack or looks like one on purpose, and answers of models.
+EVALS_LEFT_OUT = {
+    "text_compression", "steganography", "schelling_point", "ballots", "sandbagging", "theory_of_mind", "already_said_that", "prompt-injection",
+    "override-system-instruction", "naughty_strings", "reverse-shell", "make_me_say", "cant_do_that_anymore", "self_prompting", "test_metaeval",
+    "test_modelgraded", "test_fuzzy_match", "test_multiio", "bugged_tools", "error_recovery",
+}  # fmt: skip
+
+
+def tasks(folder: Path):
+    """Tasks that several hundred people wrote for OpenAI's evals (MIT), if its wheel is there: four of each folder with what comes before them, and
+    the question alone of two. Held out whole: they are here to be harmless, in other words than ours."""
+    found = {}
+    for path in folder.glob("evals-*.whl"):
+        archive = zipfile.ZipFile(path)
+        for name in sorted(archive.namelist()):
+            subject = name.partition("/registry/data/")[2].partition("/")[0]
+            if subject and subject not in EVALS_LEFT_OUT and name.endswith(".jsonl"):
+                with archive.open(name) as lines:
+                    found.setdefault(subject, set()).update(filter(None, map(task, islice(lines, 400))))
+    for subject, some in sorted(found.items()):
+        some = sorted(some, key=lambda one: number(subject + one[0]))
+        for text, _ in some[:4]:
+            yield row(text, "benign", "user", "task", "evals", f"source:evals {subject}")
+        for question in [question for _, question in some if question][:2]:
+            yield row(question, "benign", "user", "task, question", "evals", f"source:evals {subject}")
+
+
+def task(line: bytes) -> tuple[str, str] | None:
+    """All that is said to the model, and the last question if there is more than that. Examples of a conversation have a name."""
+    try:
+        given = json.loads(line).get("input")
+    except (ValueError, AttributeError):
+        return None
+    given = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(given, list) or not all(isinstance(one, dict) and isinstance(one.get("content"), str) for one in given):
+        return None
+    said = [(one.get("role"), one["content"].strip()) for one in given if one.get("role") != "assistant" and not one.get("name")]
+    text, asked = "\n\n".join(content for _, content in said), [content for role, content in said if role == "user"]
+    if not 15 < len(text) < 8000:
+        return None
+    return text, asked[-1] if asked and asked[-1] != text and len(asked[-1]) > 25 else ""
 
 
 def written():

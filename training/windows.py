@@ -120,7 +120,7 @@ FAMILIES = {
     "two requests": "request", "question": "request", "harmless goal": "request", "S-Labs": "request", "about-attacks": "trigger",
     "instruction": "trigger", "agent-task": "agent task", "instruction from the user": "agent task",
     "harmless goal in neutral frame": "roleplay", "scene": "roleplay", "security request": "sensitive", "coding": "code", "filler in carrier": "tool", "output": "tool", "requests in a row": "request",
-    "filler in tool output": "tool", "filler in document": "tool", "request and paste": "request",
+    "filler in tool output": "tool", "filler in document": "tool", "request and paste": "request", "task, question": "task",
 }  # fmt: skip
 
 
