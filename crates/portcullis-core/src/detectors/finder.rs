@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use smallvec::SmallVec;
 
 use super::disguised::{self, Reading};
-use super::reported::is_reported;
+use super::reported::Excuses;
 use super::signs::{self, Sign};
 use super::{Entry, FAMILIES, Kind, Meaning, Unspaced};
 use crate::decision::Severity;
@@ -217,9 +217,10 @@ impl Finder {
                 self.look_into(&reading, &mut matches);
             });
         }
+        let mut excuses = Excuses::default();
         matches.signs.retain(|sign| {
             let pattern = &self.known[sign.index].entry.pattern;
-            !(pattern.unless_reported && is_reported(text, &sign.range))
+            !(pattern.unless_reported && excuses.cover(text, &sign.range))
         });
         matches.into_hits()
     }

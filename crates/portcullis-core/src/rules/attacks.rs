@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use super::{Lookup, RuleCompiler, Sight, Subject};
-use crate::detectors::reported::is_reported;
+use crate::detectors::reported::Excuses;
 use crate::detectors::signs::{self, Sign};
 use crate::detectors::{Entry, EntryPattern, Kind, Meaning, Unspaced};
 use crate::event::EventType;
@@ -124,6 +124,7 @@ impl Attacks {
         }
         // What leads up to a match in a stream may have been let go, so there nothing is excused.
         if *event_type != EventType::LlmStreamChunk {
+            let mut excuses = Excuses::default();
             signs.retain(
                 |Sign {
                      place,
@@ -132,7 +133,7 @@ impl Attacks {
                      ..
                  }| {
                     let pattern = &self.compiled[*index];
-                    !(pattern.unless_reported && is_reported(subject.text(*place), range))
+                    !(pattern.unless_reported && excuses.cover(subject.text(*place), range))
                 },
             );
         }
