@@ -359,7 +359,7 @@ fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec
     for (announced, literal) in literals {
         let neighbours = announced
             .neighbours
-            .apart_from_words(literal.starts_word, literal.ends_word);
+            .apart_from_words(literal.before, literal.after);
         let place = *places.entry(literal).or_insert(all.len());
         let Some((gate, known)) = all.get_mut(place) else {
             let known = Known::new(literal, announced);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::literals::WINDOW;
+use super::literals::{Edge, WINDOW};
 
 /// Stands for the edge of a word.
 const EDGE: u8 = b'.';
@@ -43,12 +43,12 @@ pub(super) fn of_window(window: [u8; WINDOW]) -> f64 {
     (product * 1e6).min(f64::from(LEAST))
 }
 
-/// How often a literal is expected per million bytes, given whether it begins and ends where words do.
-pub(super) fn of_literal(literal: &[u8], starts_word: bool, ends_word: bool) -> f64 {
-    let edge = |at_edge: bool| if at_edge { EDGE } else { 0 };
+/// How often a literal is expected per million bytes, given how words end around it.
+pub(super) fn of_literal(literal: &[u8], before: Edge, after: Edge) -> f64 {
+    let edge = |edge: Edge| if edge == Edge::None { 0 } else { EDGE };
     let byte = |at: usize| match at.checked_sub(1) {
-        None => edge(starts_word),
-        Some(at) => literal.get(at).copied().unwrap_or(edge(ends_word)),
+        None => edge(before),
+        Some(at) => literal.get(at).copied().unwrap_or(edge(after)),
     };
     let windows = (0..=(literal.len() + 2).saturating_sub(WINDOW))
         .map(|at| of_window([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]));
@@ -78,14 +78,14 @@ mod tests {
 
     #[test]
     fn everyday_words_are_more_common_than_others() {
-        let word = |word: &str| of_literal(word.as_bytes(), true, true);
+        let word = |word: &str| of_literal(word.as_bytes(), Edge::Word, Edge::Word);
         let ordered = ["the", "with", "please", "ignore", "jailbreak"];
         assert!(
             ordered.windows(2).all(|pair| word(pair[0]) > word(pair[1])),
             "{:?}",
             ordered.map(word)
         );
-        assert!(of_literal(b"not", false, false) >= word("not"));
-        assert!(of_literal(b"sk-", false, false) < 100.0);
+        assert!(of_literal(b"not", Edge::None, Edge::None) >= word("not"));
+        assert!(of_literal(b"sk-", Edge::None, Edge::None) < 100.0);
     }
 }

@@ -11,6 +11,7 @@ use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Look};
 use smallvec::SmallVec;
 
 use super::frequency;
+use super::neighbours::End;
 use super::screen::Surroundings;
 
 /// The filter looks at this many bytes at a time.
@@ -43,10 +44,37 @@ pub(super) struct Literal {
     pub(super) text: String,
     /// Whether case matters.
     pub(super) exact: bool,
-    /// Whether no ASCII letter, digit or underscore stands before it.
-    pub(super) starts_word: bool,
-    /// Whether none stands after it.
-    pub(super) ends_word: bool,
+    /// What cannot stand before it.
+    pub(super) before: Edge,
+    /// What cannot stand after it.
+    pub(super) after: Edge,
+}
+
+/// How certainly a word ends at a place of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) enum Edge {
+    /// It may go on.
+    #[default]
+    None,
+    /// No ASCII letter or digit goes on across the place, but an underscore may.
+    Part,
+    /// Neither does an underscore.
+    Word,
+}
+
+impl Edge {
+    /// Of a character beside the place.
+    fn beside(c: char) -> Self {
+        match c {
+            '_' => Self::Part,
+            _ if c.is_ascii_alphanumeric() => Self::None,
+            _ => Self::Word,
+        }
+    }
+
+    fn item<'h>(self) -> Option<Item<'h>> {
+        (self != Self::None).then_some(Item::Edge(self))
+    }
 }
 
 /// Literals of which every match contains one.
@@ -148,11 +176,11 @@ const MAX_BLANKS: usize = 4;
 /// A longer repeated part is looked at once only.
 const MAX_ROUND: usize = 64;
 
-/// Whether a part of a pattern stands at the edge of a word.
+/// How words end around a part of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edges {
-    before: bool,
-    after: bool,
+    before: Edge,
+    after: Edge,
 }
 
 /// What one character of a pattern can be.
@@ -167,16 +195,16 @@ pub(super) struct Choice {
 #[derive(Debug, Clone, Copy)]
 struct Run<'r> {
     choices: &'r [Choice],
-    /// Before each of them, and after the last: whether no word goes on across this place.
-    edges: &'r [bool],
+    /// Before each of them, and after the last.
+    edges: &'r [Edge],
 }
 
 /// A part of a pattern, read from front to back.
 #[derive(Clone)]
 pub(super) enum Item<'h> {
     Choice(Choice),
-    /// No word goes on across this place.
-    Edge,
+    /// A word ends at this place.
+    Edge(Edge),
     /// A part that is not spelled out, with these factors in it.
     Gap(&'h Hir, Vec<Factor<'h>>),
     /// Any number of rounds of a repetition. So many items before, and so many after, are also rounds
@@ -205,29 +233,32 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// White space in all its forms multiplies the literals around it.
     fn spells_out(&self, choice: &Choice, class: &Hir) -> bool {
-        self.blanks || choice.chars.len() <= MAX_BLANKS || !starts_at_edge(class)
+        self.blanks || choice.chars.len() <= MAX_BLANKS || starts_at_edge(class) < Edge::Word
     }
 }
 
 /// Every factor, the cheapest first.
 fn factors<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor<'h>> {
     let mut items = Vec::new();
-    items.extend(edges.before.then_some(Item::Edge));
+    items.extend(edges.before.item());
     flatten(hir, edges, reading, &mut items);
-    items.extend(edges.after.then_some(Item::Edge));
+    items.extend(edges.after.item());
     let mut found: Vec<Factor<'h>> = Vec::new();
     let mut choices: Vec<Choice> = Vec::new();
     // Where the choices are among the items.
     let mut places = Vec::new();
-    let mut at_edge = vec![false];
+    let mut at_edge = vec![Edge::None];
     for (index, item) in items.iter().map(Some).chain([None]).enumerate() {
         match item {
             Some(Item::Choice(choice)) => {
                 choices.push(choice.clone());
                 places.push(index);
-                at_edge.push(false);
+                at_edge.push(Edge::None);
             }
-            Some(Item::Edge) => at_edge[choices.len()] = true,
+            Some(Item::Edge(edge)) => {
+                let here = &mut at_edge[choices.len()];
+                *here = (*here).max(*edge);
+            }
             Some(Item::Gap(..) | Item::Rounds(..)) | None => {
                 let chosen = (reading.judge)(Run {
                     choices: &choices,
@@ -256,7 +287,7 @@ fn factors<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor<'
                 }
                 choices.clear();
                 places.clear();
-                at_edge = vec![false];
+                at_edge = vec![Edge::None];
             }
         }
     }
@@ -267,7 +298,7 @@ fn factors<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>) -> Vec<Factor<'
 fn flatten<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec<Item<'h>>) {
     match hir.kind() {
         HirKind::Empty => {}
-        HirKind::Look(look) => items.extend(is_edge(*look).then_some(Item::Edge)),
+        HirKind::Look(look) => items.extend(of_look(*look).item()),
         HirKind::Literal(literal) => match std::str::from_utf8(&literal.0) {
             Ok(text) => items.extend(text.chars().map(|c| {
                 Item::Choice(Choice {
@@ -315,11 +346,11 @@ fn flatten<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec
                 } else {
                     [first.len(), last.len()]
                 };
-                items.extend(starts_at_edge(hir).then_some(Item::Edge));
+                items.extend(starts_at_edge(hir).item());
                 items.append(&mut first);
                 items.push(Item::Rounds(hir, the_same));
                 items.append(&mut last);
-                items.extend(ends_at_edge(hir).then_some(Item::Edge));
+                items.extend(ends_at_edge(hir).item());
             }
         },
         HirKind::Alternation(branches) => {
@@ -351,48 +382,63 @@ impl Factor<'_> {
 
 /// A part that is not spelled out, with the edges of words that it makes.
 fn gap<'h>(hir: &'h Hir, factors: Vec<Factor<'h>>, items: &mut Vec<Item<'h>>) {
-    items.extend(starts_at_edge(hir).then_some(Item::Edge));
+    items.extend(starts_at_edge(hir).item());
     items.push(Item::Gap(hir, factors));
-    items.extend(ends_at_edge(hir).then_some(Item::Edge));
+    items.extend(ends_at_edge(hir).item());
 }
 
-const fn is_edge(look: Look) -> bool {
-    matches!(look, Look::WordAscii | Look::WordUnicode)
+const fn of_look(look: Look) -> Edge {
+    match look {
+        Look::WordAscii | Look::WordUnicode => Edge::Word,
+        _ => Edge::None,
+    }
 }
 
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether what stands before this part is at the end of a word, or no word at all.
-fn starts_at_edge(hir: &Hir) -> bool {
-    at_edge(hir, <[Hir]>::first)
+/// How what stands before this part ends.
+fn starts_at_edge(hir: &Hir) -> Edge {
+    at_edge(hir, End::First)
 }
 
-/// Whether what stands after this part is at the start of a word, or no word at all.
-fn ends_at_edge(hir: &Hir) -> bool {
-    at_edge(hir, <[Hir]>::last)
+/// How what stands after this part begins.
+fn ends_at_edge(hir: &Hir) -> Edge {
+    at_edge(hir, End::Last)
 }
 
-fn at_edge(hir: &Hir, outer: fn(&[Hir]) -> Option<&Hir>) -> bool {
+fn at_edge(hir: &Hir, end: End) -> Edge {
+    let outer = |parts: &[Hir]| match end {
+        End::First => parts.first().map(|part| at_edge(part, end)),
+        End::Last => parts.last().map(|part| at_edge(part, end)),
+    };
     match hir.kind() {
-        HirKind::Look(look) => is_edge(*look),
-        HirKind::Class(Class::Unicode(class)) => !has_word(class),
-        HirKind::Capture(capture) => at_edge(&capture.sub, outer),
-        HirKind::Repetition(repetition) => repetition.min > 0 && at_edge(&repetition.sub, outer),
-        HirKind::Concat(parts) => outer(parts).is_some_and(|part| at_edge(part, outer)),
-        HirKind::Alternation(branches) => branches.iter().all(|branch| at_edge(branch, outer)),
-        HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Look(look) => of_look(*look),
+        HirKind::Class(Class::Unicode(class)) => of_class(class),
+        HirKind::Literal(literal) => {
+            let outer = match end {
+                End::First => literal.0.first(),
+                End::Last => literal.0.last(),
+            };
+            outer.map_or(Edge::None, |byte| Edge::beside(char::from(*byte)))
+        }
+        HirKind::Capture(capture) => at_edge(&capture.sub, end),
+        HirKind::Repetition(repetition) if repetition.min > 0 => at_edge(&repetition.sub, end),
+        HirKind::Concat(parts) => outer(parts).unwrap_or_default(),
+        HirKind::Alternation(branches) => {
+            let branches = branches.iter().map(|branch| at_edge(branch, end));
+            branches.min().unwrap_or_default()
+        }
+        HirKind::Empty | HirKind::Class(_) | HirKind::Repetition(_) => Edge::None,
     }
 }
 
-/// Whether an ASCII letter, digit or underscore is among the members.
-fn has_word(class: &ClassUnicode) -> bool {
+/// The least that any member makes sure of.
+fn of_class(class: &ClassUnicode) -> Edge {
     let ascii = class.iter().take_while(|range| range.start().is_ascii());
-    ascii.into_iter().any(|range| {
-        let end = range.end().min('\x7f');
-        (range.start()..=end).any(is_word)
-    })
+    let members = ascii.flat_map(|range| range.start()..=range.end().min('\x7f'));
+    members.map(Edge::beside).min().unwrap_or(Edge::Word)
 }
 
 /// The members of a small class. If all its letters come in both cases, case is folded away.
@@ -432,15 +478,16 @@ impl<'r> Run<'r> {
     /// A part of the run.
     fn part(&self, start: usize, end: usize) -> Part<'r> {
         let choices = &self.choices[start..end];
-        let of_words = |choice: Option<&Choice>| {
-            choice.is_some_and(|choice| choice.chars.iter().all(|c| is_word(*c)))
+        let of_words = |choice: Option<&Choice>, edge: Edge| match choice {
+            Some(choice) if choice.chars.iter().all(|c| is_word(*c)) => edge,
+            _ => Edge::None,
         };
         Part {
             choices,
             range: start..end,
             edges: Edges {
-                before: self.edges[start] && of_words(choices.first()),
-                after: self.edges[end] && of_words(choices.last()),
+                before: of_words(choices.first(), self.edges[start]),
+                after: of_words(choices.last(), self.edges[end]),
             },
         }
     }
@@ -563,8 +610,8 @@ fn expand(run: Part<'_>) -> Option<Chosen> {
     let literals = texts.into_iter().map(|text| Literal {
         text,
         exact,
-        starts_word: before,
-        ends_word: after,
+        before,
+        after,
     });
     Some(Chosen {
         literals: literals.collect(),

@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
+use super::literals::Edge;
+
 /// What a pattern allows on both sides of a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Neighbours {
@@ -178,12 +180,14 @@ impl Neighbours {
         }
     }
 
-    /// The same where no ASCII letter, digit or underscore touches the literal.
-    pub(super) fn apart_from_words(mut self, before: bool, after: bool) -> Self {
-        for (side, apart) in [(&mut self.before, before), (&mut self.after, after)] {
-            if apart {
-                side.first[0] &= !WORD;
-            }
+    /// The same where words end so around the literal.
+    pub(super) fn apart_from_words(mut self, before: Edge, after: Edge) -> Self {
+        for (side, edge) in [(&mut self.before, before), (&mut self.after, after)] {
+            side.first[0] &= match edge {
+                Edge::None => u64::MAX,
+                Edge::Part => !WORD | UNDERSCORE,
+                Edge::Word => !WORD,
+            };
         }
         self
     }
@@ -206,6 +210,9 @@ const BLANK: u64 = 1 << 37;
 /// The bits of ASCII letters, digits and the underscore.
 const WORD: u64 = (1 << 37) - 1;
 
+/// The bit of the underscore.
+const UNDERSCORE: u64 = 1 << 36;
+
 /// A bit for each byte. Letters share one with their other case, and rare signs with others.
 static BITS: [u64; 256] = {
     let mut bits = [0; 256];
@@ -216,7 +223,7 @@ static BITS: [u64; 256] = {
             b'a'..=b'z' => 1 << (b - b'a'),
             b'A'..=b'Z' => 1 << (b - b'A'),
             b'0'..=b'9' => 1 << (26 + b - b'0'),
-            b'_' => 1 << 36,
+            b'_' => UNDERSCORE,
             0x80.. => 1 << 38,
             _ if is_blank(b) => BLANK,
             _ => {

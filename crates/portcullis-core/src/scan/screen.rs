@@ -144,7 +144,7 @@ impl<'h> Side<'h> {
 
     fn push(&mut self, item: &Item<'h>) {
         let (min, max, part) = match item {
-            Item::Edge => return,
+            Item::Edge(_) => return,
             Item::Choice(choice) => {
                 let lens = || choice.chars.iter().map(|c| c.len_utf8());
                 let (min, max) = (lens().min().unwrap_or(0), lens().max());
@@ -165,7 +165,7 @@ impl<'h> Side<'h> {
         }
         self.has_gap |= match item {
             Item::Gap(hir, _) | Item::Rounds(hir, _) => is_gap(hir),
-            Item::Choice(_) | Item::Edge => false,
+            Item::Choice(_) | Item::Edge(_) => false,
         };
         if !self.has_gap {
             self.telling += min;

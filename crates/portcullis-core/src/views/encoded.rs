@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr3;
+
 use super::map::Rewrite;
 use crate::scan::next_stretch;
 
@@ -35,7 +37,7 @@ pub(super) fn unescape(text: &str, limit: usize) -> Option<Rewrite<'_>> {
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut found = false;
     let mut at = 0;
-    while let Some(offset) = text[at..].find(['%', '&', '\\']) {
+    while let Some(offset) = memchr3(b'%', b'&', b'\\', &text.as_bytes()[at..]) {
         let start = at + offset;
         at = start + 1;
         if let Some((c, len)) = escape(&text[start..]) {

@@ -16,7 +16,7 @@ pub(super) fn join(text: &str, limit: usize) -> Option<Rewrite<'_>> {
     let mut found = false;
     let mut gaps = Vec::new();
     let mut at = 0;
-    while let Some(start) = next_word(text, at) {
+    while let Some(start) = next_single(text, at) {
         let end = stretch(text, start, &mut gaps);
         if gaps.len() + 1 >= MIN_SINGLES && is_spelling(&text[start..end]) {
             let usual = usual_gap(text, &gaps);
@@ -34,16 +34,33 @@ pub(super) fn join(text: &str, limit: usize) -> Option<Rewrite<'_>> {
     found.then_some(rewrite)
 }
 
-/// Where the next word starts.
-fn next_word(text: &str, mut at: usize) -> Option<usize> {
-    let after_word = text[..at]
+/// Where the next word of one character starts, if the text goes on from the end of such a word or from the middle of a longer one.
+fn next_single(text: &str, mut at: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut after_word = text[..at]
         .chars()
         .next_back()
         .is_some_and(char::is_alphanumeric);
-    if after_word {
-        at += text[at..].find(|c: char| !c.is_alphanumeric())?;
+    while let Some(byte) = bytes.get(at) {
+        let len = if byte.is_ascii() { 1 } else { char_len(text, at) };
+        let wordy = is_wordy(text, at);
+        if wordy && !after_word && !is_wordy(text, at + len) {
+            return Some(at);
+        }
+        after_word = wordy;
+        at += len;
     }
-    Some(at + text[at..].find(char::is_alphanumeric)?)
+    None
+}
+
+/// Whether a letter or digit starts here. Nearly all are ASCII, and cost a look at a byte.
+#[inline]
+fn is_wordy(text: &str, at: usize) -> bool {
+    match text.as_bytes().get(at) {
+        Some(byte) if byte.is_ascii() => byte.is_ascii_alphanumeric(),
+        Some(_) => text[at..].starts_with(char::is_alphanumeric),
+        None => false,
+    }
 }
 
 /// The end of the single characters from here on, with the gaps between them.
