@@ -371,7 +371,10 @@ fn is_western_password(part: &str) -> bool {
     let foreign = part.chars().filter(|c| !c.is_ascii()).count();
     let plain = part.chars().filter(char::is_ascii_alphabetic).count();
     let digit = part.bytes().any(|b| b.is_ascii_digit());
-    digit && foreign <= 2 && plain >= 4 && part.chars().all(|c| c.is_alphanumeric() && c < '\u{250}')
+    digit
+        && foreign <= 2
+        && plain >= 4
+        && part.chars().all(|c| c.is_alphanumeric() && c < '\u{250}')
 }
 
 /// The parts of a camel-cased name.
