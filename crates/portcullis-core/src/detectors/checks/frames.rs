@@ -22,7 +22,7 @@ fn misframed_key(value: &str) -> bool {
         return false;
     }
     // Who leaves out the middle prints the last line or two. More of them could be anything.
-    let is_gap = |line: &str| line.contains('.') || line.contains('[');
+    let is_gap = |line: &str| (line.contains('.') || line.contains('[')) && !is_header(line);
     let after_gap = lines().skip_while(|line| !is_gap(line));
     if after_gap.filter(|line| key_line(line)).count() > MOST_AFTER_GAP {
         return true;
@@ -36,6 +36,13 @@ fn misframed_key(value: &str) -> bool {
     let whole = body.len() - body.len() % 4;
     let bytes = base64(&body[..whole]).unwrap_or_default();
     private_der(&body[..whole]) || !(is_der(&bytes) || is_openpgp(&bytes) || is_ssh(&bytes))
+}
+
+/// `Version: GnuPG v2.0.22`, as armour and encrypted keys have it.
+fn is_header(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(name, _)| {
+        name.len() >= 3 && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
+    })
 }
 
 /// A sequence whose parts are sequences, sets and values that end where the one around them does, as far as it goes: what
@@ -141,6 +148,14 @@ mod tests {
             assert!(!misframed_key(&format!("{first}\n[...]\n{last}")), "{cut}");
         }
         assert!(!misframed_key("too short to be a key"));
+    }
+
+    #[test]
+    fn a_version_is_no_gap() {
+        let lines = [LINE; 3].join("\n");
+        let armour = format!("Version: GnuPG v2.0.22\n\niQEzBAABCAAdFiEE\n{lines}\n=ab12");
+        assert!(!misframed_key(&armour));
+        assert!(misframed_key(&armour.replace("iQEz", "AQEz")));
     }
 
     #[test]

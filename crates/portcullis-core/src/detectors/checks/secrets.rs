@@ -337,7 +337,10 @@ const UNITS: &[&str] = &[
 
 /// A word, a camel-cased name, a short number with or without its unit, or a word with a digit or two.
 fn is_wordish(part: &str) -> bool {
-    if !part.is_ascii() || part.is_empty() {
+    if !part.is_ascii() {
+        return !is_western_password(part);
+    }
+    if part.is_empty() {
         return true;
     }
     let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -361,6 +364,17 @@ fn is_wordish(part: &str) -> bool {
         return word.len() <= 4 || is_pronounceable(word);
     }
     is_pronounceable(word) && humps(word) * 3 <= word.len()
+}
+
+/// Plain letters with a digit, and one or two that are not plain: `müller7x`.
+fn is_western_password(part: &str) -> bool {
+    let foreign = part.chars().filter(|c| !c.is_ascii()).count();
+    let plain = part.chars().filter(char::is_ascii_alphabetic).count();
+    let digit = part.bytes().any(|b| b.is_ascii_digit());
+    digit
+        && foreign <= 2
+        && plain >= 4
+        && part.chars().all(|c| c.is_alphanumeric() && c < '\u{250}')
 }
 
 /// The parts of a camel-cased name.
@@ -573,6 +587,7 @@ mod tests {
                 "IqZbWpXk",
                 "/q7R2zL9vX1q7R2zL9vX1q7R2zL9vX1q7R2zL9vX",
                 "P@ss.w0rd",
+                "müller7x",
             ],
             &[
                 "password",
@@ -600,6 +615,8 @@ mod tests {
                 "sha512-9x8y7z",
                 "[a-z0-9]{32}",
                 "секретное",
+                "Größenangabe",
+                "пароль12",
             ],
         );
     }

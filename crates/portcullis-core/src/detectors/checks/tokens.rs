@@ -5,6 +5,8 @@ use super::secrets::{base64, crc32};
 
 pub(super) const CHECKS: &[NamedCheck] = &[
     ("key-line", key_line),
+    ("wide-key-line", wide_key_line),
+    ("not-sealed", not_sealed),
     ("crc32-hex", crc32_hex),
     ("jfrog-reference", jfrog_reference),
     ("private-der", private_der),
@@ -12,9 +14,20 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("random-numbers", random_numbers),
 ];
 
-/// A full line of a PEM block or of an OpenSSH key, as random bytes give it: of every sort of character its share. A digest
-/// in hexadecimal, a path and a long name lack one or the other.
+/// A full line of a PEM block or of an OpenSSH key.
 pub(super) fn key_line(value: &str) -> bool {
+    matches!(value.len(), 64 | 70) && is_of_a_key(value)
+}
+
+/// A line of a key that somebody set anew, in lines of another length: where those of mails end it is no sign of anything,
+/// and what is longer than a line of code is no line. One without the two marks of base64 may be a name or a token.
+fn wide_key_line(value: &str) -> bool {
+    matches!(value.len(), 77..=128) && is_of_a_key(value) && value.contains(['+', '/'])
+}
+
+/// As random bytes give it: of every sort of character its share. A digest in hexadecimal, a path and a long name lack one
+/// or the other.
+fn is_of_a_key(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let len = value.len();
     let base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/".contains(b);
@@ -26,10 +39,29 @@ pub(super) fn key_line(value: &str) -> bool {
         digits if digits * 24 < len => 8,
         _ => 10,
     };
-    matches!(len, 64 | 70)
-        && count(base64) == len
+    count(base64) == len
         && count(letters) * 4 >= len
         && rarer * share >= len * 2
+        && !is_encoded_text(value)
+}
+
+/// Base64 of something to read. Of the bytes of a key, more than half are no plain character.
+fn is_encoded_text(value: &str) -> bool {
+    let whole = value.len() - value.len() % 4;
+    let plain = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
+    base64(&value[..whole]).is_some_and(|bytes| bytes.iter().all(plain))
+}
+
+/// Not what the controller of Sealed Secrets alone can read: in base64, the length of an RSA key's output in two bytes,
+/// that output, and behind it what the key in it encrypts.
+fn not_sealed(value: &str) -> bool {
+    const KEYS: [usize; 3] = [256, 384, 512];
+    let head = value.get(..4).and_then(base64).unwrap_or_default();
+    let key = match head.as_slice() {
+        [high, low, _] => usize::from(*high) << 8 | usize::from(*low),
+        _ => return true,
+    };
+    !(KEYS.contains(&key) && value.len() / 4 * 3 > key)
 }
 
 /// The last eight characters are the CRC32 of those between the prefix and them, in hexadecimal.
@@ -115,6 +147,37 @@ mod tests {
                 "b0kYXnXFRdDSgTBMlYjQFIDfXYQXGwpQ0Wlu6Nq4BAPq1C1BxFUi4sX1nKpTJ5eRb0kYXnXFRdDS",
             ],
         );
+    }
+
+    #[test]
+    fn a_wide_line_has_a_mark_of_base64() {
+        let line = "b0kYXnXFRdDSgTBMlYjQFIDfXYQXGwpQ0Wlu6Nq4BAPq1C1BxFUi4sX1nKpTJ5eR";
+        let wide = |end: &str| format!("{line}{end}");
+        assert!(wide_key_line(&wide("q7R2zL9vX1mPw3tYb6Nc+Kw9")));
+        for other in ["q7R2zL9vX1mPw3tYb6NcxKw9", "q7R2zL9v+X1m", "q7R2", ""] {
+            assert!(!wide_key_line(&wide(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_read_is_no_line_of_a_key() {
+        // "The lines of a letter, as a mail program sends it. "
+        let text = "VGhlIGxpbmVzIG9mIGEgbGV0dGVyLCBhcyBhIG1haWwgcHJvZ3JhbSBzZW5kcyBp";
+        assert!(is_encoded_text(text) && !key_line(text));
+        assert!(!is_encoded_text("RHtUVQcDMpg0TMkxpdzPaEMM1ZA7V0Fh"));
+    }
+
+    #[test]
+    fn a_sealed_secret_begins_with_the_length_of_a_key() {
+        let long = |start: &str| format!("{start}{}", "q7R2".repeat(200));
+        for sealed in ["AgCF", "AQBo", "AYAx"] {
+            assert!(!not_sealed(&long(sealed)), "{sealed}");
+        }
+        for other in ["AQIC", "q7R2", "Ag", ""] {
+            assert!(not_sealed(&long(other)), "{other}");
+        }
+        // Too short to hold what it says.
+        assert!(not_sealed("AgCFq7R2zL9vX1"));
     }
 
     /// Held against zlib's CRC32.
