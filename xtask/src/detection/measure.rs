@@ -53,8 +53,6 @@ pub(super) struct Results {
     pub(super) by_length: Vec<(&'static str, Found)>,
     pub(super) by_language: BTreeMap<String, Found>,
     pub(super) secrets: Counts,
-    /// Of the secrets, those that are more than a stand-in for one.
-    pub(super) actual_secrets: Rate,
     /// Of the panel: texts in which a secret is found.
     pub(super) secrets_on_panel: Rate,
     pub(super) pii: BTreeMap<&'static str, Counts>,
@@ -146,11 +144,12 @@ pub(super) fn all(folder: &Path) -> Result<Results> {
         println!("{name}: {} texts", rows.len());
     }
     for row in read(folder, "secrets")? {
-        let decision = secrets.judge(&Event::tool_call_result("r", "t", &*row.text))?;
-        results.secrets.add(decision.is_some(), !row.is_benign());
-        if !row.is_benign() && !is_stand_in(&row) {
-            results.actual_secrets.add(decision.is_some());
-        }
+        results.secrets.add(
+            secrets
+                .judge(&Event::tool_call_result("r", "t", &*row.text))?
+                .is_some(),
+            !row.is_benign(),
+        );
     }
     results.pii = personal_data(folder)?;
     Ok(results)
@@ -165,15 +164,6 @@ impl Counts {
             (false, false) => {}
         }
     }
-}
-
-/// Whether this row, from the tests of a tool's plugins, has only the shape of a secret: `AKCxxxxxxxxxx`. An IP address,
-/// which one of them looks for, is none either.
-fn is_stand_in(row: &Row) -> bool {
-    let repeated = |run: &[u8]| run.len() >= 10 && run[0].is_ascii_alphabetic();
-    let mut runs = row.text.as_bytes().chunk_by(|a, b| a == b);
-    row.meta("plugin")
-        .is_some_and(|plugin| plugin == "ip_public" || runs.any(repeated))
 }
 
 /// What the attacks of `AgentDojo` want, without the template around it.

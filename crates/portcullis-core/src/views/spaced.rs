@@ -42,7 +42,11 @@ fn next_single(text: &str, mut at: usize) -> Option<usize> {
         .next_back()
         .is_some_and(char::is_alphanumeric);
     while let Some(byte) = bytes.get(at) {
-        let len = if byte.is_ascii() { 1 } else { char_len(text, at) };
+        let len = if byte.is_ascii() {
+            1
+        } else {
+            char_len(text, at)
+        };
         let wordy = is_wordy(text, at);
         if wordy && !after_word && !is_wordy(text, at + len) {
             return Some(at);
