@@ -27,14 +27,7 @@ measure next month. ";
 
 /// Each input with its name.
 pub(crate) fn cases() -> Vec<(&'static str, Step)> {
-    let step = |event: Event| Step {
-        context: Context::new("bench"),
-        event: Event {
-            timestamp: Some(1_700_000_000.0),
-            ..event
-        },
-    };
-    let prompt = |bytes: usize| step(Event::llm_before("bench", prose(bytes)));
+    let prompt = |bytes: usize| prompt(&prose(bytes));
     let args = json!({"query": "revenue by region", "limit": 20, "columns": ["region", "revenue"]});
     let args: Map<_, _> = args.as_object().cloned().unwrap_or_default();
     vec![
@@ -48,17 +41,33 @@ pub(crate) fn cases() -> Vec<(&'static str, Step)> {
         ),
         (
             "tool_call_result, 10 KB, 3 secrets",
-            step(Event::tool_call_result(
-                "bench",
-                "database.query",
-                result_with_secrets(),
-            )),
+            result(&result_with_secrets()),
         ),
         (
             "llm_stream_chunk, 20 B",
             step(Event::llm_stream_chunk("bench", prose(20))),
         ),
     ]
+}
+
+fn step(event: Event) -> Step {
+    Step {
+        context: Context::new("bench"),
+        event: Event {
+            timestamp: Some(1_700_000_000.0),
+            ..event
+        },
+    }
+}
+
+/// A prompt.
+pub(crate) fn prompt(text: &str) -> Step {
+    step(Event::llm_before("bench", text))
+}
+
+/// What a tool brings back.
+pub(crate) fn result(text: &str) -> Step {
+    step(Event::tool_call_result("bench", "database.query", text))
 }
 
 /// Runs what never waits: the first poll is the last, and no executor is measured.

@@ -4,7 +4,8 @@
 //! input, or for those whose name contains the first argument, by RFC-001's patterns, or with `--all` by
 //! the default pack. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`. With
 //! `--count` it judges each a hundred times and measures nothing, so that
-//! `valgrind --tool=callgrind --toggle-collect='*judge_often*'` can count instructions.
+//! `valgrind --tool=callgrind --toggle-collect='*judge_often*'` can count instructions. With `--text FILE` it judges real text
+//! instead, in pieces of 10 KB.
 
 #[path = "../benches/cases.rs"]
 mod cases;
@@ -39,6 +40,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gateway = Gateway::builder(loaded.policy).build();
     let count = std::env::args().any(|arg| arg == "--count");
     println!("{}", json!({"portcullis": env!("CARGO_PKG_VERSION")}));
+    let mut args = std::env::args().skip_while(|arg| arg != "--text");
+    if let Some(file) = args.nth(1) {
+        let text = std::fs::read_to_string(file)?;
+        for (name, step) in [
+            ("llm_before", cases::prompt as fn(&str) -> Step),
+            ("tool_call_result", cases::result),
+        ] {
+            println!("{}", measure_text(&gateway, name, &text, step));
+        }
+        return Ok(());
+    }
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     for (name, mut step) in cases::cases() {
         if only.as_ref().is_some_and(|only| !name.contains(&**only)) {
@@ -76,6 +88,38 @@ fn measure(gateway: &Gateway, name: &str, mut step: Step) -> serde_json::Value {
     json!({
         "name": name, "p50_us": at(50), "p99_us": at(99), "n": samples.len(),
         "allocations": allocations.count_total, "action": action,
+    })
+}
+
+/// The pieces of a text, each by the fastest of its rounds: how they differ is what is of interest.
+fn measure_text(
+    gateway: &Gateway,
+    name: &str,
+    text: &str,
+    step: fn(&str) -> Step,
+) -> serde_json::Value {
+    const PIECE: usize = 10 << 10;
+    const ROUNDS: usize = 8;
+    let mut rest = text;
+    let mut times: Vec<f64> = Vec::new();
+    while !rest.is_empty() {
+        let piece;
+        (piece, rest) = rest.split_at(rest.floor_char_boundary(PIECE));
+        let rounds = (0..ROUNDS).map(|_| {
+            // The runs that earlier pieces were part of are not this one's.
+            let mut step = step(piece);
+            let start = Instant::now();
+            std::hint::black_box(evaluate(gateway, &mut step));
+            start.elapsed().as_nanos() as f64 / 1000.0
+        });
+        times.push(rounds.fold(f64::INFINITY, f64::min));
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    let at = |percent: usize| times.get(times.len().saturating_sub(1) * percent / 100);
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    json!({
+        "name": name, "pieces": times.len(), "mean_us": mean,
+        "p10_us": at(10), "p50_us": at(50), "p90_us": at(90),
     })
 }
 

@@ -1,7 +1,49 @@
-//! Patterns with a Unicode word boundary are slow on text that is not ASCII, so there a text is first
-//! searched for what matches wherever the pattern does, and has none.
+//! Patterns as they are searched for in text of one kind.
+//!
+//! In text that is all ASCII no other character can match: without them a pattern has a fraction of the states, and the
+//! automaton that is made of it as it goes fits into its memory. In other text a Unicode word boundary is slow, so there a
+//! text is first searched for what matches wherever the pattern does, and has none.
 
-use regex_syntax::hir::{Class, Hir, HirKind, Look, LookSet, Repetition};
+use regex_syntax::hir::{
+    Capture, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look, LookSet, Repetition,
+};
+
+/// What matches in text that is all ASCII exactly where this does.
+pub(super) fn for_ascii(hir: &Hir) -> Hir {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Class(Class::Bytes(_)) => hir.clone(),
+        HirKind::Literal(literal) if literal.0.is_ascii() => hir.clone(),
+        HirKind::Literal(_) => Hir::fail(),
+        HirKind::Class(Class::Unicode(class)) => {
+            let mut class = class.clone();
+            class.intersect(&ClassUnicode::new([ClassUnicodeRange::new('\0', '\x7f')]));
+            Hir::class(Class::Unicode(class))
+        }
+        HirKind::Look(look) => Hir::look(match look {
+            Look::WordUnicode => Look::WordAscii,
+            Look::WordUnicodeNegate => Look::WordAsciiNegate,
+            Look::WordStartUnicode => Look::WordStartAscii,
+            Look::WordEndUnicode => Look::WordEndAscii,
+            Look::WordStartHalfUnicode => Look::WordStartHalfAscii,
+            Look::WordEndHalfUnicode => Look::WordEndHalfAscii,
+            look => *look,
+        }),
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            sub: Box::new(for_ascii(&repetition.sub)),
+            ..*repetition
+        }),
+        HirKind::Capture(capture) => Hir::capture(Capture {
+            sub: Box::new(for_ascii(&capture.sub)),
+            ..capture.clone()
+        }),
+        HirKind::Concat(parts) => Hir::concat(parts.iter().map(for_ascii).collect()),
+        HirKind::Alternation(branches) => {
+            let can_match = |branch: &Hir| branch.properties().minimum_len().is_some();
+            let branches = branches.iter().map(for_ascii).filter(can_match);
+            Hir::alternation(branches.collect())
+        }
+    }
+}
 
 /// The same without Unicode word boundaries, if it has one. Beside an ASCII letter an ASCII boundary stands wherever
 /// a Unicode one does; elsewhere anything may stand.

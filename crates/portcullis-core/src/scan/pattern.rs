@@ -8,7 +8,7 @@ use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input, PatternID, meta};
 use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
 
-use super::boundaries::with_ascii_boundaries;
+use super::boundaries::{for_ascii, with_ascii_boundaries};
 use super::ends::knows_ends;
 use super::literals::{self, Factor, Literal};
 use super::runs::{Length, Runs};
@@ -77,6 +77,8 @@ pub(super) struct Pattern {
     min_len: usize,
     max_len: Option<usize>,
     compiled: OnceLock<Option<Compiled>>,
+    /// For text that is all ASCII.
+    compiled_for_ascii: OnceLock<Option<Compiled>>,
     /// Every match has one of these, unless there are none.
     cues: Vec<Cue>,
     confirms_locally: bool,
@@ -96,7 +98,9 @@ pub(super) struct Cue {
 
 /// One cue for each literal of a factor.
 fn cues(factor: Factor<'_>) -> Vec<Cue> {
-    let everyday = factor.frequency >= EVERYDAY;
+    // Nor are short ones: how often `://` is met depends on the text.
+    let short = |literal: &Literal| literal.text.len() <= literals::WINDOW;
+    let everyday = factor.frequency >= EVERYDAY || factor.literals().any(short);
     let mut outlines = Vec::new();
     let mut cues = Vec::new();
     for place in factor.places {
@@ -159,7 +163,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
+    pub(super) fn new(spec: &PatternSpec<'_>) -> Result<Self, PatternError> {
         let hir = parse(spec)?;
         if hir.properties().minimum_len() == Some(0) {
             return Err(PatternError::MatchesEmpty);
@@ -198,6 +202,7 @@ impl Pattern {
             min_len: hir.properties().minimum_len().unwrap_or(0),
             max_len: hir.properties().maximum_len(),
             compiled: OnceLock::new(),
+            compiled_for_ascii: OnceLock::new(),
         };
         if !spec.built_in {
             pattern.compiled = OnceLock::from(Some(Compiled::new(&hir)?));
@@ -206,9 +211,15 @@ impl Pattern {
     }
 
     /// A built-in pattern is compiled when it is first needed: most never are.
-    fn compiled(&self) -> Option<&Compiled> {
-        let compile = || Compiled::new(&self.hir()).ok();
-        self.compiled.get_or_init(compile).as_ref()
+    fn compiled(&self, ascii: bool) -> Option<&Compiled> {
+        let compiled = if ascii {
+            let compile = || Compiled::new(&for_ascii(&self.hir())).ok();
+            self.compiled_for_ascii.get_or_init(compile)
+        } else {
+            let compile = || Compiled::new(&self.hir()).ok();
+            self.compiled.get_or_init(compile)
+        };
+        compiled.as_ref()
     }
 
     fn rough<'c>(&self, compiled: &'c Compiled) -> Option<&'c meta::Regex> {
@@ -230,7 +241,7 @@ impl Pattern {
 
     /// Compiles what a search of such a text needs.
     pub(super) fn warm(&self, ascii: bool) {
-        if let Some(compiled) = self.compiled()
+        if let Some(compiled) = self.compiled(ascii)
             && !ascii
         {
             self.rough(compiled);
@@ -341,7 +352,7 @@ impl Pattern {
         ascii: bool,
         mut found: impl FnMut(Found) -> bool,
     ) {
-        let Some(compiled) = self.compiled() else {
+        let Some(compiled) = self.compiled(ascii) else {
             // What cannot be searched must not pass. Tests compile every built-in pattern, so this
             // is for the reader's peace of mind.
             found(Found {

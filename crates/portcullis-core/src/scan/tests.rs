@@ -34,6 +34,31 @@ const PATTERNS: &[(&str, bool)] = &[
     (r"(foo|ba[rz])+qux", false),
 ];
 
+/// A pattern is compiled a second time for text that is all ASCII.
+#[test]
+fn ascii_text_is_searched_as_any_other() {
+    let families = crate::detectors::all().map(|(kind, family)| (kind, family.unwrap()));
+    let mut compared = 0;
+    for (kind, entry) in families.flat_map(|(kind, family)| {
+        let entries = family.entries.into_iter();
+        entries.map(move |entry| (kind, entry))
+    }) {
+        let pattern = Pattern::new(&entry.pattern.spec(kind)).unwrap();
+        let examples = entry.matches.iter().chain(&entry.passes);
+        for text in examples.filter(|text| text.is_ascii()) {
+            let [one, other] = [true, false].map(|ascii| {
+                let mut found = Vec::new();
+                let all = 0..text.len();
+                pattern.each(text, all, pattern.max_len(), ascii, |one| found.push(one));
+                found
+            });
+            assert_eq!(one, other, "{}: {text:?}", entry.id);
+            compared += usize::from(!one.is_empty());
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
 #[test]
 fn patterns_without_a_literal_are_known() {
     let (scanner, _) = scanner(PATTERNS);
