@@ -62,7 +62,7 @@ impl Features {
     pub const SPACED: Self = Self(1 << 8);
     /// Three places where a digit, `@` or `$` stands beside an ASCII letter, or a `!` before one.
     pub const LEET: Self = Self(1 << 9);
-    /// Three brackets among the last 128 bytes.
+    /// Two brackets among the last 64 bytes.
     pub const BRACKETS: Self = Self(1 << 10);
 
     /// What is not ASCII, or a control character.
@@ -117,16 +117,20 @@ impl Features {
     }
 }
 
-/// Where the end of a text begins.
-pub(super) const END: usize = 128;
+/// Where the end of a text begins. So many bytes are two registers, or four.
+pub(super) const END: usize = 64;
 
 /// Brackets at the end of a text before they are looked into.
-const MIN_BRACKETS: u8 = 3;
+const MIN_BRACKETS: u8 = 2;
 
-/// Whether the end of a text has several brackets, be they pairs or not.
+/// Whether the end of a text has several brackets, be they pairs or not. A shorter text has no end.
+#[inline]
 pub(super) fn ends_in_brackets(bytes: &[u8]) -> bool {
-    let end = &bytes[bytes.len().saturating_sub(END)..];
-    let is_bracket = |byte: &u8| matches!(byte, b'(' | b')' | b'[' | b']' | b'{' | b'}');
+    let Some(end) = bytes.last_chunk::<END>() else {
+        return false;
+    };
+    // `(` and `)` differ in the last bit, `[` and `{` as well as `]` and `}` in the one for capitals.
+    let is_bracket = |byte: &u8| byte & !1 == b'(' || matches!(byte | 0x20, b'{' | b'}');
     let brackets: u8 = end.iter().map(|byte| u8::from(is_bracket(byte))).sum();
     brackets >= MIN_BRACKETS
 }
@@ -396,7 +400,10 @@ mod tests {
             ("abcdefghijklmnopqrstuvwxyzabcdefg", Features::LONG_RUN),
             ("well: i g n o r e t h e m a l l", Features::SPACED),
             ("1gn0re pr3vious", Features::LEET),
-            ("a ( b ](", Features::BRACKETS),
+            (
+                "so many words that there is an end, and two brackets in it: ( and ]",
+                Features::BRACKETS,
+            ),
         ] {
             assert!(Features::of(text).contains(feature), "{text}");
         }

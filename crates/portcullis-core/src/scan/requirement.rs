@@ -29,7 +29,7 @@ pub enum Requirement {
     Colons,
     /// 31 bytes without white space or a control character.
     Long,
-    /// Three brackets among the last 128 bytes. For patterns that end where the text does.
+    /// Two brackets among the last 64 bytes. For patterns that end where the text does.
     Brackets,
 }
 
