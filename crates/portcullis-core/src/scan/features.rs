@@ -62,6 +62,8 @@ impl Features {
     pub const SPACED: Self = Self(1 << 8);
     /// Three places where a digit, `@` or `$` stands beside an ASCII letter, or a `!` before one.
     pub const LEET: Self = Self(1 << 9);
+    /// Two brackets among the last 64 bytes.
+    pub const BRACKETS: Self = Self(1 << 10);
 
     /// What is not ASCII, or a control character.
     pub(crate) const UNUSUAL: Self = Self::NON_ASCII.union(Self::CONTROL);
@@ -69,6 +71,12 @@ impl Features {
     /// The features of a text. One pass, no allocation.
     pub fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
+        let mut features = Self::in_blocks(bytes);
+        features.set_if(ends_in_brackets(bytes), Self::BRACKETS);
+        features
+    }
+
+    fn in_blocks(bytes: &[u8]) -> Self {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         // Blanks after the end break every run, are nobody's neighbour and, as ends of lines, separate
         // no letters: they add no feature that the text has not.
@@ -107,6 +115,24 @@ impl Features {
     fn set_if(&mut self, condition: bool, feature: Self) {
         self.0 |= feature.0 * u16::from(condition);
     }
+}
+
+/// Where the end of a text begins. So many bytes are two registers, or four.
+pub(super) const END: usize = 64;
+
+/// Brackets at the end of a text before they are looked into.
+const MIN_BRACKETS: u8 = 2;
+
+/// Whether the end of a text has several brackets, be they pairs or not. A shorter text has no end.
+#[inline]
+pub(super) fn ends_in_brackets(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.last_chunk::<END>() else {
+        return false;
+    };
+    // `(` and `)` differ in the last bit, `[` and `{` as well as `]` and `}` in the one for capitals.
+    let is_bracket = |byte: &u8| byte & !1 == b'(' || matches!(byte | 0x20, b'{' | b'}');
+    let brackets: u8 = end.iter().map(|byte| u8::from(is_bracket(byte))).sum();
+    brackets >= MIN_BRACKETS
 }
 
 /// Bits of a count. A block has no more than 32 bytes of a kind.
@@ -374,6 +400,10 @@ mod tests {
             ("abcdefghijklmnopqrstuvwxyzabcdefg", Features::LONG_RUN),
             ("well: i g n o r e t h e m a l l", Features::SPACED),
             ("1gn0re pr3vious", Features::LEET),
+            (
+                "so many words that there is an end, and two brackets in it: ( and ]",
+                Features::BRACKETS,
+            ),
         ] {
             assert!(Features::of(text).contains(feature), "{text}");
         }
@@ -389,7 +419,7 @@ mod tests {
             let mut blocks = text.as_bytes().to_vec();
             blocks.resize(blocks.len().next_multiple_of(BLOCK), b'\n');
             let plainly = Pass::all(blocks.as_chunks().0.iter(), text.as_bytes());
-            prop_assert_eq!(Features::of(&text), plainly);
+            prop_assert_eq!(Features::in_blocks(text.as_bytes()), plainly);
         }
 
         #[test]

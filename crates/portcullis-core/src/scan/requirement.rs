@@ -8,6 +8,7 @@ use std::ops::{ControlFlow, Range, RangeInclusive};
 
 use serde::Serialize;
 
+use super::features::{END, ends_in_brackets};
 use super::runs::next_stretch;
 use super::{Features, blocks};
 
@@ -28,16 +29,19 @@ pub enum Requirement {
     Colons,
     /// 31 bytes without white space or a control character.
     Long,
+    /// Two brackets among the last 64 bytes. For patterns that end where the text does.
+    Brackets,
 }
 
 impl Requirement {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::At,
         Self::Digits,
         Self::Dotted,
         Self::Colons,
         Self::Long,
+        Self::Brackets,
     ];
 
     /// The length of what is long.
@@ -51,6 +55,7 @@ impl Requirement {
             Self::Dotted => "dotted",
             Self::Colons => "colons",
             Self::Long => "long",
+            Self::Brackets => "brackets",
         }
     }
 
@@ -62,6 +67,7 @@ impl Requirement {
             Self::Dotted => Features::DOTTED,
             Self::Colons => Features::COLONS,
             Self::Long => Features::LONG_RUN,
+            Self::Brackets => Features::BRACKETS,
         }
     }
 
@@ -94,6 +100,11 @@ impl Requirement {
                     join(start..at);
                 }
             }
+            Self::Brackets => {
+                if ends_in_brackets(text) {
+                    join(text.len().saturating_sub(END)..text.len());
+                }
+            }
         }
         if let Some(last) = last {
             spot(last);
@@ -111,6 +122,7 @@ impl Requirement {
             Self::Long => bytes
                 .split(|byte| *byte <= b' ')
                 .any(|run| run.len() >= Self::LONG),
+            Self::Brackets => ends_in_brackets(bytes),
             Self::Digits => within(|span| digits(span) >= 7),
             Self::Dotted => within(|span| {
                 digits(span) >= 4 && span.iter().filter(|byte| **byte == b'.').nth(2).is_some()
@@ -166,6 +178,9 @@ mod tests {
             let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
             let part = from.min(to)..from.max(to);
             for requirement in Requirement::ALL {
+                if requirement == Requirement::Brackets && part.end < text.len() {
+                    continue;
+                }
                 let mut spots = Vec::new();
                 requirement.spots(text.as_bytes(), |spot| spots.push(spot));
                 prop_assert!(spots.is_sorted_by(|a, b| a.end < b.start), "{spots:?}");

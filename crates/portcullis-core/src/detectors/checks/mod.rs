@@ -8,6 +8,7 @@ mod frames;
 mod human;
 mod personal;
 mod secrets;
+mod soup;
 mod tokens;
 mod wallets;
 mod world;
@@ -63,6 +64,7 @@ fn all() -> impl Iterator<Item = NamedCheck> {
         .chain(tokens::CHECKS)
         .chain(frames::CHECKS)
         .chain(human::CHECKS)
+        .chain(soup::CHECKS)
         .chain(personal::CHECKS)
         .chain(europe::CHECKS)
         .chain(world::CHECKS)
