@@ -566,6 +566,7 @@ impl Policy {
     /// once, on a thread of its own.
     pub fn warm(&self) {
         self.scanner.warm();
+        self.rules.iter().for_each(CompiledRule::warm);
     }
 
     /// How much of a streamed answer can be held back at most, in bytes.

@@ -176,6 +176,7 @@ impl<'s> Short<'s> {
             aligned
         } else {
             self.look();
+            self.texts.fill(FILLER);
             BETWEEN.len().next_multiple_of(ALIGNMENT)
         };
         self.put(start - BETWEEN.len(), BETWEEN);
@@ -193,7 +194,6 @@ impl<'s> Short<'s> {
             let texts = std::str::from_utf8(&self.texts[..self.len]);
             self.are_clean =
                 texts.is_ok_and(|texts| self.scan.is_clean(texts, &mut self.candidates));
-            self.texts.fill(FILLER);
         }
         self.len = 0;
     }

@@ -41,8 +41,7 @@ enum Judging<'j> {
 
 /// An event that somebody has to be waited for.
 struct Open {
-    gathered: Gathered,
-    undecided: Box<Undecided>,
+    undecided: Undecided,
     started: Instant,
     span: Span,
 }
@@ -78,14 +77,16 @@ impl Gateway {
     ///
     /// Deep rules and rules from outside need a tokio runtime with time; the rest does not.
     pub async fn evaluate(&self, context: &mut Context, event: &Event) -> Evaluation {
-        let (policy, open) = {
+        let (policy, gathered, open) = {
             let policy = self.loaded();
-            match self.evaluate_now(&policy, context, event, Judging::First) {
-                Ok(evaluation) => return evaluation,
-                Err(open) => (Guard::into_inner(policy), open),
+            let mut gathered = Gathered::new(&policy);
+            match self.evaluate_now(&policy, context, event, Judging::First, &mut gathered) {
+                Ok(()) => return gathered.answer,
+                Err(open) => (Guard::into_inner(policy), Box::new(gathered), open),
             }
         };
-        self.evaluate_later(&policy, context, event, open).await
+        self.evaluate_later(&policy, context, event, gathered, open)
+            .await
     }
 
     /// Judges an event once more, after its pauses of these were put to a person: [`Evaluation::lift`] then says what is
@@ -131,24 +132,28 @@ impl Gateway {
         event: &Event,
         judging: Judging<'_>,
     ) -> Evaluation {
-        let open = match self.evaluate_now(policy, context, event, judging) {
-            Ok(evaluation) => return evaluation,
-            Err(open) => open,
+        let (gathered, open) = {
+            let mut gathered = Gathered::new(policy);
+            match self.evaluate_now(policy, context, event, judging, &mut gathered) {
+                Ok(()) => return gathered.answer,
+                Err(open) => (Box::new(gathered), open),
+            }
         };
-        self.evaluate_later(policy, context, event, open).await
+        self.evaluate_later(policy, context, event, gathered, open)
+            .await
     }
 
-    /// Judges as far as nobody has to be waited for.
+    /// Judges as far as nobody has to be waited for. The answer is large: it stays where the caller has room for it.
     fn evaluate_now(
         &self,
         policy: &Policy,
         context: &mut Context,
         event: &Event,
         judging: Judging<'_>,
-    ) -> Result<Evaluation, Box<Open>> {
+        gathered: &mut Gathered,
+    ) -> Result<(), Box<Open>> {
         let started = Instant::now();
         let quarantine = self.recall(policy, context);
-        let mut gathered = Gathered::new(policy);
         match judging {
             Judging::First => {}
             Judging::Piece => gathered.scanned = true,
@@ -163,17 +168,16 @@ impl Gateway {
             action = Empty,
             rule = Empty,
         );
-        let judged = span
-            .in_scope(|| self.judge(policy, context, event, quarantine, &mut gathered, started));
+        let judged =
+            span.in_scope(|| self.judge(policy, context, event, quarantine, gathered, started));
         match judged {
             Ok(()) => {
-                self.conclude(policy, context, event, &mut gathered, started);
+                self.conclude(policy, context, event, gathered, started);
                 tell(&span, &gathered.answer);
-                Ok(gathered.answer)
+                Ok(())
             }
             Err(undecided) => Err(Box::new(Open {
-                gathered,
-                undecided,
+                undecided: *undecided,
                 started,
                 span,
             })),
@@ -186,16 +190,16 @@ impl Gateway {
         policy: &'e Policy,
         context: &'e mut Context,
         event: &'e Event,
+        mut gathered: Box<Gathered>,
         open: Box<Open>,
     ) -> Pin<Box<dyn Future<Output = Evaluation> + Send + 'e>> {
         Box::pin(async move {
             let Open {
-                mut gathered,
                 undecided,
                 started,
                 span,
             } = *open;
-            self.wait(policy, context, event, *undecided, &mut gathered)
+            self.wait(policy, context, event, undecided, &mut gathered)
                 .instrument(span.clone())
                 .await;
             self.conclude(policy, context, event, &mut gathered, started);

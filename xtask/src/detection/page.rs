@@ -15,7 +15,8 @@ it was trained (a looser one was scored as well, and dropped). Some patterns \
 were written or changed, and the classifier was trained anew, after a look at totals for these corpora, so the figures \
 are not those of a blind test; of single texts, somebody has looked at the beginnings of some eighty values of the \
 secrets that a script once printed, the shapes of a hundred secrets that were missed, some of them whole, and some seventy harmless texts in which one was \
-found. In brackets: 95 % confidence intervals (Wilson). [The list of detectors](detectors.md) says what is looked for, and [rivals on the same files](detection-rivals.md) how others \
+found. The limits of the check for suffixes that an optimiser found (`token-soup`) were chosen among some twenty-five with JailbreakBench's totals in view: expect less of \
+other suffixes. In brackets: 95 % confidence intervals (Wilson). [The list of detectors](detectors.md) says what is looked for, and [rivals on the same files](detection-rivals.md) how others \
 fare. For any other model, or your own texts: `portcullis classifier eval`.
 
 ![Recall and false positives by corpus](detection.svg)

@@ -144,15 +144,19 @@ impl Attacks {
         signs.into_iter().zip(intents).filter_map(attack).collect()
     }
 
+    /// Made when it is first needed, which takes longer than a rule has.
+    pub(super) fn unspaced(&self) -> &Unspaced {
+        self.unspaced.get_or_init(|| {
+            let patterns = self.patterns.iter().map(|attack| &attack.pattern);
+            Unspaced::new(patterns.enumerate())
+        })
+    }
+
     /// Texts whose letters were set apart.
     fn look_unspaced(&self, subject: &Subject<'_>, signs: &mut Vec<Sign>) {
         let event_type = &subject.input.event.event_type;
         for (place, view) in subject.unspaced() {
-            let unspaced = self.unspaced.get_or_init(|| {
-                let patterns = self.patterns.iter().map(|attack| &attack.pattern);
-                Unspaced::new(patterns.enumerate())
-            });
-            unspaced.each(view, event_type, |index, range| {
+            self.unspaced().each(view, event_type, |index, range| {
                 let pattern = &self.compiled[index];
                 if pattern.judges(event_type) {
                     signs.push(Sign {

@@ -70,6 +70,12 @@ impl CompiledRule {
         }
     }
 
+    pub(crate) fn warm(&self) {
+        if let Body::Inline(rule) = &self.body {
+            rule.warm();
+        }
+    }
+
     /// Whether it must be kept behind a deadline; if so, the rule to run there.
     pub fn fenced(&self) -> Option<&Arc<dyn Rule>> {
         match &self.body {

@@ -169,6 +169,10 @@ struct CompiledInjection {
 }
 
 impl InlineRule for CompiledInjection {
+    fn warm(&self) {
+        self.attacks.unspaced();
+    }
+
     fn is_idle(&self, subject: &Subject<'_>) -> bool {
         subject.is_plain()
     }

@@ -113,6 +113,9 @@ pub(crate) trait InlineRule: Send + Sync {
     fn is_idle(&self, _subject: &Subject<'_>) -> bool {
         false
     }
+
+    /// Makes what would otherwise be made when it is first needed.
+    fn warm(&self) {}
 }
 
 /// An event with its snapshot and the result of the scan: what built-in rules judge.

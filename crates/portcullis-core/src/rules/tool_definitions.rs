@@ -171,6 +171,10 @@ struct CompiledDefinitions {
 }
 
 impl InlineRule for CompiledDefinitions {
+    fn warm(&self) {
+        self.attacks.unspaced();
+    }
+
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
         let listing = match subject.input.event.structured() {
             Some(Structured::Result(listing)) => listing,
