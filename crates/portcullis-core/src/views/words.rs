@@ -139,6 +139,10 @@ fn first_odd(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether a byte is not ASCII, or has a [letter](leet) that it stands for.
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "with a way out in between, bytes are compared one by one"
+)]
 const fn is_odd(b: u8) -> bool {
     !b.is_ascii() | (b.is_ascii_digit() & (b != b'2')) | (b == b'@') | (b == b'$') | (b == b'!')
 }
