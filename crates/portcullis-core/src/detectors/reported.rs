@@ -275,7 +275,7 @@ fn led_to(clause: &str, start: usize, end: usize) -> Option<Lead> {
         });
         let before = &clause[..lead.start()];
         let is_negated = found.name("negated").is_some();
-        let turned = is_turned(before) || is_negated && is_of_others(before);
+        let turned = is_turned(before) || is_negated && !is_order(before);
         if governs && listed && !turned && !is_own(lead.as_str()) {
             return Some(Lead {
                 start: lead.start(),
@@ -295,14 +295,75 @@ fn is_turned(before: &str) -> bool {
     TURNED.as_ref().is_none_or(|turned| turned.is_match(clause))
 }
 
-/// Whether a negation is said of others: "cowards never ignore their rules".
-fn is_of_others(before: &str) -> bool {
-    const ALONE: [&str; 4] = ["always", "this", "times", "costs"];
+/// Whether a negation is one that whoever reads is to heed. "Cowards never ignore their rules" is said of others, and "there is
+/// no need to refuse" takes back what it names; what may stand before an order is a short list.
+fn is_order(before: &str) -> bool {
+    const WORDS: [&str; 62] = [
+        "a",
+        "absolutely",
+        "agent",
+        "ai",
+        "all",
+        "also",
+        "always",
+        "an",
+        "and",
+        "any",
+        "anyone",
+        "are",
+        "assistant",
+        "at",
+        "be",
+        "bot",
+        "but",
+        "can",
+        "cannot",
+        "caution",
+        "chatbot",
+        "chatgpt",
+        "critical",
+        "do",
+        "ever",
+        "gpt",
+        "he",
+        "however",
+        "i",
+        "important",
+        "is",
+        "it",
+        "kindly",
+        "ll",
+        "may",
+        "model",
+        "must",
+        "note",
+        "or",
+        "please",
+        "re",
+        "remember",
+        "shall",
+        "she",
+        "should",
+        "simply",
+        "so",
+        "strictly",
+        "that",
+        "the",
+        "then",
+        "they",
+        "this",
+        "times",
+        "to",
+        "under",
+        "ve",
+        "warning",
+        "we",
+        "will",
+        "you",
+        "your",
+    ];
     let mut words = last_clause(before).split(|c: char| !c.is_alphabetic());
-    words.rfind(|word| !word.is_empty()).is_some_and(|word| {
-        let word = word.to_ascii_lowercase();
-        word.len() > 3 && word.ends_with('s') && !ALONE.contains(&word.as_str())
-    })
+    words.all(|word| word.is_empty() || WORDS.contains(&&*word.to_ascii_lowercase()))
 }
 
 fn last_clause(text: &str) -> &str {

@@ -28,21 +28,30 @@ pub(super) fn for_ascii(hir: &Hir) -> Hir {
             Look::WordEndHalfUnicode => Look::WordEndHalfAscii,
             look => *look,
         }),
-        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
-            sub: Box::new(for_ascii(&repetition.sub)),
-            ..*repetition
-        }),
+        HirKind::Repetition(repetition) => match for_ascii(&repetition.sub) {
+            // What cannot be there is left out: a part that may be there need not.
+            sub if !can_match(&sub) && repetition.min == 0 => Hir::empty(),
+            sub => Hir::repetition(Repetition {
+                sub: Box::new(sub),
+                ..*repetition
+            }),
+        },
         HirKind::Capture(capture) => Hir::capture(Capture {
             sub: Box::new(for_ascii(&capture.sub)),
             ..capture.clone()
         }),
         HirKind::Concat(parts) => Hir::concat(parts.iter().map(for_ascii).collect()),
         HirKind::Alternation(branches) => {
-            let can_match = |branch: &Hir| branch.properties().minimum_len().is_some();
             let branches = branches.iter().map(for_ascii).filter(can_match);
             Hir::alternation(branches.collect())
         }
     }
+}
+
+/// Whether anything matches it. To `regex-syntax`, a repetition of what cannot match cannot either, so there must be none that may
+/// also be empty.
+fn can_match(hir: &Hir) -> bool {
+    hir.properties().minimum_len().is_some()
 }
 
 /// The same without Unicode word boundaries, if it has one. Beside an ASCII letter an ASCII boundary stands wherever
@@ -98,5 +107,68 @@ fn is_word_at(hir: &Hir, end: fn(&[Hir]) -> Option<&Hir>) -> bool {
         HirKind::Concat(parts) => end(parts).is_some_and(|part| is_word_at(part, end)),
         HirKind::Alternation(parts) => parts.iter().all(|part| is_word_at(part, end)),
         HirKind::Class(Class::Bytes(_)) | HirKind::Empty | HirKind::Look(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use regex_automata::meta;
+
+    use super::*;
+
+    fn matches(hir: &Hir, text: &str) -> Vec<std::ops::Range<usize>> {
+        let regex = meta::Regex::builder().build_from_hir(hir).unwrap();
+        regex.find_iter(text).map(|found| found.range()).collect()
+    }
+
+    #[test]
+    fn a_part_that_ascii_cannot_have_need_not_be_there() {
+        for (pattern, text) in [
+            ("(?:don’?t|do not) tell", "dont tell"),
+            (r"yok\s{1,3}say(?:ın|ınız)?|x", "yok say"),
+            ("(?:é*|ü)a", "a"),
+            ("(?i)(é)?k", "K"),
+        ] {
+            let hir = regex_syntax::parse(pattern).unwrap();
+            assert_eq!(
+                matches(&for_ascii(&hir), text),
+                [0..text.len()],
+                "{pattern}"
+            );
+        }
+    }
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let leaf = select(vec![
+            "a", "b", "é", "ab", "éa", "[aé]", "[^a]", ".", r"\s", r"\w", r"\b", r"\B", "(?i:k)",
+            "_", " ", "^", "$",
+        ]);
+        leaf.prop_map(str::to_owned)
+            .prop_recursive(4, 24, 4, |inner| {
+                let parts = || prop::collection::vec(inner.clone(), 1..4);
+                prop_oneof![
+                    parts().prop_map(|parts| parts.concat()),
+                    parts().prop_map(|parts| format!("(?:{})", parts.join("|"))),
+                    (
+                        inner.clone(),
+                        select(vec!["?", "*", "{1,2}", "+?", "{0,2}"])
+                    )
+                        .prop_map(|(part, times)| format!("({part}){times}")),
+                ]
+            })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1024))]
+
+        /// In text that is all ASCII a pattern matches as it does without what only other text can have.
+        #[test]
+        fn ascii_text_is_matched_the_same(pattern in pattern(), text in "[abkK_ .]{0,10}") {
+            if let Ok(hir) = regex_syntax::parse(&pattern) {
+                prop_assert_eq!(matches(&for_ascii(&hir), &text), matches(&hir, &text), "{}", pattern);
+            }
+        }
     }
 }

@@ -346,11 +346,13 @@ fn flatten<'h>(hir: &'h Hir, edges: Edges, reading: Reading<'_>, items: &mut Vec
                 } else {
                     [first.len(), last.len()]
                 };
-                items.extend(starts_at_edge(hir).item());
+                // An underscore that a round begins with ends what stands before it, but is itself part of a word.
+                let outer = |edge: Edge| edge.item().filter(|_| edge == Edge::Word);
+                items.extend(outer(starts_at_edge(hir)));
                 items.append(&mut first);
                 items.push(Item::Rounds(hir, the_same));
                 items.append(&mut last);
-                items.extend(ends_at_edge(hir).item());
+                items.extend(outer(ends_at_edge(hir)));
             }
         },
         HirKind::Alternation(branches) => {

@@ -60,6 +60,35 @@ fn ascii_text_is_searched_as_any_other() {
 }
 
 #[test]
+fn an_underscore_ends_a_part_of_a_word() {
+    for (pattern, text, found) in [
+        ("[a-z]+(?:_secret)+", "my_secret", true),
+        ("(?:prod_)+[a-z]+", "prod_x", true),
+        ("[a-z]+(?:_|-)secret", "my_secret", true),
+        (
+            r"(?:\b|_)sin(?:\b|_)[^0-9]{0,9}[0-9]{9}",
+            "my_sin_: 123456789",
+            true,
+        ),
+        (
+            r"(?:\b|_)sin(?:\b|_)[^0-9]{0,9}[0-9]{9}",
+            "sin 123456789",
+            true,
+        ),
+        (
+            r"(?:\b|_)sin(?:\b|_)[^0-9]{0,9}[0-9]{9}",
+            "using 123456789",
+            false,
+        ),
+        (r"(?:\b|_)(?:sin|nas)[_-][0-9]{9}", "a_nas_123456789", true),
+    ] {
+        let (scanner, ids) = scanner(&[(pattern, true)]);
+        let candidates = scanner.scan(text, &EventType::LlmBefore);
+        assert_eq!(candidates.contains(ids[0]), found, "{pattern} {text}");
+    }
+}
+
+#[test]
 fn patterns_without_a_literal_are_known() {
     let (scanner, _) = scanner(PATTERNS);
     assert_eq!(scanner.unfiltered().collect::<Vec<_>>(), [r"\d{4}-\d{4}"]);

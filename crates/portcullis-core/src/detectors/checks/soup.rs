@@ -24,7 +24,7 @@ const KNOWN: &str = r#"
     () ); ). ), ): )? )! ") (" ", ." ?" !" ," => -> :: == != <= >= && || += -= // /* */ {} [] ({ }) }); ()) (); [' '] ["
     "] {" "} ": ]( .) ?) !) .( ,( ]. ], ]; }. }, }; ') (' '). ', .' ?' '. ". "; "). "), '" "' ("[ =" =' /> </ ${ $( %} {%
     ?! !? :) :( ;) :-) :-( =) ]) ([ )] [( ){ ))? )). )), ()? (). (), ].[ ][ :// '= <% %> &# -( )- )/ /( "? '? "! '! )" )'
-    .", )", )." \n \" '{ }' ($ (* (+ (?:
+    .", )", )." \n \" '{ }' ($ (* (+ (?: (() ]); );}
 "#;
 
 fn token_soup(value: &str) -> bool {
@@ -96,7 +96,10 @@ fn strange_marks(text: &str) -> usize {
         let (first, last) = (group.chars().next(), group.chars().next_back());
         let mixed = group.chars().any(|mark| Some(mark) != first);
         let quoted = first == last && matches!(first, Some('"' | '\''));
-        mixed && !quoted && !KNOWN.split_ascii_whitespace().any(|known| known == *group)
+        // Keys and strings of code end and begin beside brackets.
+        let is_of_code = |mark: char| r#""'()[]{},;:."#.contains(mark);
+        let code = group.contains(['"', '\'']) && group.chars().all(is_of_code);
+        mixed && !quoted && !code && !KNOWN.split_ascii_whitespace().any(|known| known == *group)
     };
     groups.filter(strange).count()
 }
