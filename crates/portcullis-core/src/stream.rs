@@ -20,7 +20,6 @@ use crate::policy::{Mode, Policy};
 use crate::redact::redact_text;
 use crate::resolve::{DecisionPolicy, DefaultDecisionPolicy};
 use crate::rules::{EventScan, Leaf, RuleInput};
-use crate::scan::Memory;
 use crate::snapshot::{ContextSnapshot, Signals};
 use crate::views::{self, View};
 
@@ -57,7 +56,6 @@ pub struct StreamGuard {
     decision_policy: Arc<dyn DecisionPolicy>,
     tokens: Option<Tokens>,
     context: Context,
-    memory: Memory,
     /// Its text is the last of what has been passed on, for word boundaries, and then what is held.
     event: Event,
     /// Where that begins in the text.
@@ -97,14 +95,12 @@ pub struct Released<'g> {
 impl StreamGuard {
     /// A guard for one answer of this run.
     pub fn new(policy: Arc<Policy>, context: Context) -> Self {
-        let memory = policy.prefixes().memory();
         let event = Event::llm_stream_chunk(context.run_id.clone(), String::new());
         Self {
             policy,
             decision_policy: Arc::new(DefaultDecisionPolicy::default()),
             tokens: None,
             context,
-            memory,
             event,
             held_from: 0,
             last_visible: None,
@@ -199,9 +195,9 @@ impl StreamGuard {
         let mut safe = text.len();
         if !at_end {
             let prefixes = self.policy.prefixes();
-            safe = prefixes.earliest(text, self.held_from, &mut self.memory);
+            safe = prefixes.earliest(text, self.held_from);
             if let Some((view, from)) = &folded {
-                let earliest = prefixes.earliest(view.text(), *from, &mut self.memory);
+                let earliest = prefixes.earliest(view.text(), *from);
                 if earliest < view.text().len() {
                     safe = safe.min(view.original(earliest..earliest + 1).start);
                 }
@@ -400,12 +396,6 @@ impl StreamGuard {
         self.halted = true;
         self.text_mut().clear();
         self.held_from = 0;
-    }
-}
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.policy.prefixes().give_back(&mut self.memory);
     }
 }
 

@@ -13,10 +13,11 @@
 mod automaton;
 mod bitmap;
 mod blocks;
-mod boundaries;
+mod dialect;
 mod ends;
 mod features;
 mod filter;
+mod forms;
 mod frequency;
 mod literals;
 mod neighbours;
@@ -26,6 +27,8 @@ mod required;
 mod requirement;
 mod runs;
 mod screen;
+mod search;
+mod spares;
 mod unbroken;
 
 use std::collections::HashMap;
@@ -37,15 +40,15 @@ use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
+pub(crate) use dialect::compile;
 pub(crate) use ends::BETWEEN;
 pub use features::Features;
 use filter::{Announced, Beside, LiteralFilter};
 use literals::Literal;
 pub use literals::MIN_KEYWORD_BYTES;
 pub use pattern::PatternError;
-pub(crate) use pattern::compile;
-use pattern::{Found, Pattern};
-pub(crate) use prefix::{Memory, Prefixes};
+use pattern::{Found, Haystack, Pattern};
+pub(crate) use prefix::Prefixes;
 use required::Required;
 pub use requirement::Requirement;
 use runs::Runs;
@@ -470,9 +473,32 @@ impl Scanner {
         candidates.ascii = ascii;
         candidates.put_in_order();
         // Compiling is not counted against the rules, which have little time.
-        for id in candidates.iter() {
-            self.patterns[usize::from(id.0)].warm(ascii);
+        if ascii {
+            for id in candidates.iter() {
+                self.patterns[usize::from(id.0)].warm(true);
+            }
+        } else {
+            self.sift(text, candidates);
         }
+    }
+
+    /// Leaves out where a pattern cannot match, and compiles what the rest needs: for text that is not all ASCII, most patterns
+    /// never need more than their sieve.
+    fn sift(&self, text: &str, candidates: &mut Candidates) {
+        let mut kept = SmallVec::new();
+        let mut patterns = Bits::none(self.patterns.len());
+        for id in candidates.iter() {
+            let pattern = &self.patterns[usize::from(id.0)];
+            let haystack = candidates.haystack(text, pattern);
+            let regions = candidates.worthwhile_regions(id, haystack.max_len, text.len());
+            for region in regions.filter(|region| pattern.may_match(&haystack, region)) {
+                pattern.warm(haystack.meets_only_ascii(&region));
+                patterns.insert(id.0);
+                kept.push((id, region));
+            }
+        }
+        candidates.regions = kept;
+        candidates.patterns = patterns;
     }
 
     /// Compiles what would otherwise be compiled when it is first needed.
@@ -504,21 +530,17 @@ impl Scanner {
         window: Range<usize>,
         mut found: impl FnMut(Found),
     ) {
-        let mut done = window.start;
         let pattern = &self.patterns[usize::from(id.0)];
-        let max_len = match candidates.runs {
-            Some(runs) => pattern.max_len_in(runs),
-            None => pattern.max_len(),
-        };
-        for region in candidates.worthwhile_regions(id, max_len, text.len()) {
-            let here = done.max(region.start)..window.end.min(region.end);
-            if here.start < here.end {
-                pattern.each(text, here, max_len, candidates.ascii, |one| {
-                    done = one.whole.end;
-                    found(one);
-                });
-            }
-        }
+        let haystack = candidates.haystack(text, pattern);
+        let regions = candidates.worthwhile_regions(id, haystack.max_len, text.len());
+        let windows = regions.filter_map(|region| {
+            let here = window.start.max(region.start)..window.end.min(region.end);
+            (!here.is_empty()).then_some(here)
+        });
+        pattern.each(&haystack, windows, |one| {
+            found(one);
+            true
+        });
     }
 
     /// All values that a pattern finds in this part of the text, in order, given what the scan of the
@@ -609,6 +631,18 @@ impl Candidates {
     /// Whether the text is known to be all ASCII.
     pub(crate) fn is_of_ascii(&self) -> bool {
         self.ascii
+    }
+
+    /// The text as it is searched for a pattern.
+    fn haystack<'t>(&self, text: &'t str, pattern: &Pattern) -> Haystack<'t> {
+        Haystack {
+            text,
+            ascii: self.ascii,
+            max_len: match self.runs {
+                Some(runs) => pattern.max_len_in(runs),
+                None => pattern.max_len(),
+            },
+        }
     }
 
     /// The regions of a pattern; or if looking into each could mean to look at the same text again and

@@ -1,18 +1,21 @@
 //! One pattern: its regular expression and the literals that announce it.
 
 use std::collections::HashMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use regex_automata::util::captures::Captures;
 use regex_automata::{Anchored, Input, PatternID, meta};
-use regex_syntax::hir::{Capture, Class, ClassUnicodeRange, Hir, HirKind, Repetition};
+use regex_syntax::hir::{Hir, HirKind};
 
-use super::boundaries::{for_ascii, with_ascii_boundaries};
+use super::dialect::parse;
 use super::ends::knows_ends;
+use super::forms::{coarse, for_ascii, with_ascii_boundaries};
 use super::literals::{self, Factor, Literal};
 use super::runs::{Length, Runs};
 use super::screen::Screen;
+use super::search::Search;
 use super::{PatternSpec, Requirement, unbroken};
 use crate::detectors::Check;
 
@@ -29,8 +32,8 @@ const BOUNDED_MATCH: usize = 8 << 10;
 /// Literals that are expected so often per million bytes are not trusted alone.
 const EVERYDAY: f64 = 8.0;
 
-/// What one compiled pattern may take.
-const MAX_COMPILED_BYTES: usize = 4 << 20;
+/// The longest part of a text that is asked whether it is all ASCII.
+const LOOK_FOR_ASCII: usize = 16 << 10;
 
 /// Why a pattern cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,48 @@ pub enum PatternError {
     /// There is a limit.
     #[error("more than {0} patterns in one policy")]
     TooMany(usize),
+}
+
+/// A text that is searched for a pattern.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Haystack<'t> {
+    pub(super) text: &'t str,
+    /// Whether all of it is known to be ASCII.
+    pub(super) ascii: bool,
+    /// The longest that a match can be in it, if there is a limit.
+    pub(super) max_len: Option<usize>,
+}
+
+impl<'t> Haystack<'t> {
+    /// Where to look for matches that begin in the window.
+    fn input(&self, window: &Range<usize>) -> Input<'t> {
+        // Where only one beginning is possible, the search ends as soon as that is none.
+        let anchored = if window.len() == 1 {
+            Anchored::Yes
+        } else {
+            Anchored::No
+        };
+        Input::new(self.text)
+            .range(window.start..self.reach(window))
+            .anchored(anchored)
+    }
+
+    /// No match that begins in the window reaches further, so nobody looks further.
+    fn reach(&self, window: &Range<usize>) -> usize {
+        match self.max_len {
+            Some(max) => self.text.len().min(window.end.saturating_add(max)),
+            None => self.text.len(),
+        }
+    }
+
+    /// Whether a search for matches that begin in the window meets nothing but ASCII: one curly quotation mark does not
+    /// change that for the rest of a text. Nobody looks far to find out, since many windows may reach far.
+    pub(super) fn meets_only_ascii(&self, window: &Range<usize>) -> bool {
+        // A word boundary looks at what stands beside.
+        let start = window.start.saturating_sub(1);
+        let end = self.text.len().min(self.reach(window) + 1);
+        self.ascii || end - start <= LOOK_FOR_ASCII && self.text.as_bytes()[start..end].is_ascii()
+    }
 }
 
 /// One match of a pattern.
@@ -79,6 +124,8 @@ pub(super) struct Pattern {
     compiled: OnceLock<Option<Compiled>>,
     /// For text that is all ASCII.
     compiled_for_ascii: OnceLock<Option<Compiled>>,
+    /// For other text: lets through whatever `compiled` matches, and little else.
+    sieve: OnceLock<Option<Search>>,
     /// Every match has one of these, unless there are none.
     cues: Vec<Cue>,
     confirms_locally: bool,
@@ -120,22 +167,19 @@ fn cues(factor: Factor<'_>) -> Vec<Cue> {
 
 #[derive(Debug)]
 struct Compiled {
-    regex: meta::Regex,
-    /// Matches wherever `regex` does, and perhaps elsewhere, but fast on any text. Few are ever needed.
-    rough: OnceLock<Option<meta::Regex>>,
+    regex: Search,
     /// With a group `value` or `skip…`: room for where it is.
     groups: Option<Captures>,
 }
 
 impl Compiled {
     fn new(hir: &Hir) -> Result<Self, PatternError> {
-        let regex = build(hir)?;
-        let groups = regex.create_captures();
+        let regex = Search::new(hir)?;
+        let groups = regex.captures();
         let mut names = groups.group_info().all_names();
         let asked = names.any(|(_, _, name)| name.is_some_and(|name| name == VALUE || skips(name)));
         Ok(Self {
             regex,
-            rough: OnceLock::new(),
             groups: asked.then_some(groups),
         })
     }
@@ -203,6 +247,7 @@ impl Pattern {
             max_len: hir.properties().maximum_len(),
             compiled: OnceLock::new(),
             compiled_for_ascii: OnceLock::new(),
+            sieve: OnceLock::new(),
         };
         if !spec.built_in {
             pattern.compiled = OnceLock::from(Some(Compiled::new(&hir)?));
@@ -222,9 +267,18 @@ impl Pattern {
         compiled.as_ref()
     }
 
-    fn rough<'c>(&self, compiled: &'c Compiled) -> Option<&'c meta::Regex> {
-        let make = || with_ascii_boundaries(&self.hir()).and_then(|hir| build(&hir).ok());
-        compiled.rough.get_or_init(make).as_ref()
+    fn sieve(&self) -> Option<&Search> {
+        let make = || Search::new(&coarse(&self.hir())).ok();
+        self.sieve.get_or_init(make).as_ref()
+    }
+
+    /// Whether a match may begin in this part of the text. In ASCII it is as fast to look for the match itself.
+    pub(super) fn may_match(&self, haystack: &Haystack<'_>, window: &Range<usize>) -> bool {
+        let input = haystack.input(window).earliest(true);
+        haystack.meets_only_ascii(window)
+            || self.sieve().is_none_or(|sieve| {
+                sieve.with(|regex, cache| regex.search_half_with(cache, &input).is_some())
+            })
     }
 
     /// What matches wherever it finds something, and perhaps elsewhere, without Unicode's word boundaries.
@@ -241,11 +295,7 @@ impl Pattern {
 
     /// Compiles what a search of such a text needs.
     pub(super) fn warm(&self, ascii: bool) {
-        if let Some(compiled) = self.compiled(ascii)
-            && !ascii
-        {
-            self.rough(compiled);
-        }
+        self.compiled(ascii);
     }
 
     pub(super) fn is(&self, spec: &PatternSpec<'_>) -> bool {
@@ -314,84 +364,97 @@ impl Pattern {
 
     /// The first value.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
-        let mut first = None;
-        self.try_each(
+        let haystack = Haystack {
             text,
-            0..text.len(),
-            self.max_len(),
-            text.is_ascii(),
-            |found| {
-                first = found.value;
-                first.is_none()
-            },
-        );
+            ascii: text.is_ascii(),
+            max_len: self.max_len(),
+        };
+        let mut first = None;
+        self.each(&haystack, iter::once(0..text.len()), |found| {
+            first = found.value;
+            first.is_none()
+        });
         first
     }
 
-    /// Every match that begins in this part of the text, in order, given how long one can be and whether
-    /// all of the text is ASCII.
+    /// Every match that begins in one of these parts of the text, which are in order, until somebody has seen enough.
     pub(super) fn each(
         &self,
-        text: &str,
-        window: Range<usize>,
-        max_len: Option<usize>,
-        ascii: bool,
-        mut found: impl FnMut(Found),
-    ) {
-        self.try_each(text, window, max_len, ascii, |one| {
-            found(one);
-            true
-        });
-    }
-
-    fn try_each(
-        &self,
-        text: &str,
-        window: Range<usize>,
-        max_len: Option<usize>,
-        ascii: bool,
+        haystack: &Haystack<'_>,
+        windows: impl Iterator<Item = Range<usize>>,
         mut found: impl FnMut(Found) -> bool,
     ) {
+        let mut windows = windows.peekable();
+        let mut done = 0;
+        while let Some(next) = windows.peek() {
+            let ascii = haystack.meets_only_ascii(next);
+            let alike = |window: &Range<usize>| haystack.meets_only_ascii(window) == ascii;
+            let windows = iter::from_fn(|| windows.next_if(alike));
+            let windows = windows.filter(|window| ascii || self.may_match(haystack, window));
+            if !self.search(haystack, ascii, windows, &mut done, &mut found) {
+                return;
+            }
+        }
+    }
+
+    /// The same from `done` on, in parts that all meet nothing but ASCII, or may meet anything else.
+    pub(super) fn search(
+        &self,
+        haystack: &Haystack<'_>,
+        ascii: bool,
+        mut windows: impl Iterator<Item = Range<usize>>,
+        done: &mut usize,
+        mut found: impl FnMut(Found) -> bool,
+    ) -> bool {
+        let left = |window: Range<usize>, done: usize| {
+            let window = window.start.max(done)..window.end;
+            (!window.is_empty()).then_some(window)
+        };
+        let first = windows.by_ref().find_map(|window| left(window, *done));
+        let Some(mut window) = first else {
+            return true;
+        };
         let Some(compiled) = self.compiled(ascii) else {
             // What cannot be searched must not pass. Tests compile every built-in pattern, so this
             // is for the reader's peace of mind.
-            found(Found {
+            return found(Found {
                 whole: window.clone(),
                 value: Some(window),
             });
-            return;
         };
-        // No match that begins in the window reaches further, so nobody looks further.
-        let end = match max_len {
-            Some(max) => text.len().min(window.end.saturating_add(max)),
-            None => text.len(),
-        };
-        // Where only one beginning is possible, the search ends as soon as that is none.
-        let anchored = if window.len() == 1 {
-            Anchored::Yes
-        } else {
-            Anchored::No
-        };
-        // Not `is_match`: where it finds itself looking at the same text again and again, it goes on with
-        // the slowest of its engines.
-        let here = Input::new(text)
-            .range(window.start..end)
-            .anchored(anchored)
-            .earliest(true);
-        if !ascii
-            && let Some(rough) = self.rough(compiled)
-            && rough.search_half(&here).is_none()
-        {
-            return;
-        }
+        compiled.regex.with(|regex, cache| {
+            loop {
+                let matched = |one: Found| {
+                    *done = one.whole.end;
+                    found(one)
+                };
+                if !self.search_one(haystack, &window, compiled, (regex, cache), matched) {
+                    return false;
+                }
+                match windows.by_ref().find_map(|window| left(window, *done)) {
+                    Some(next) => window = next,
+                    None => return true,
+                }
+            }
+        })
+    }
+
+    fn search_one(
+        &self,
+        haystack: &Haystack<'_>,
+        window: &Range<usize>,
+        compiled: &Compiled,
+        (regex, cache): (&meta::Regex, &mut meta::Cache),
+        mut found: impl FnMut(Found) -> bool,
+    ) -> bool {
+        let text = haystack.text;
+        let input = haystack.input(window);
+        let end = input.end();
         let mut at = window.start;
         let mut count = 0;
-        while let Some(one) = compiled
-            .regex
-            .find(Input::new(text).range(at..end).anchored(anchored))
-        {
+        while let Some(one) = regex.search_with(cache, &input.clone().range(at..end)) {
             if one.start() >= window.end {
-                return;
+                return true;
             }
             let mut whole = one.range();
             let too_many = count == MAX_UNBOUNDED_MATCHES && !self.confirms_locally;
@@ -404,27 +467,33 @@ impl Pattern {
                 // Nobody has looked at the rest, so nothing speaks for it.
                 Some(whole.clone())
             } else {
-                self.value(compiled, text, &whole)
+                let groups = compiled.groups.clone().map(|mut groups| {
+                    let input = Input::new(text)
+                        .range(whole.clone())
+                        .anchored(Anchored::Yes);
+                    regex.search_captures_with(cache, &input, &mut groups);
+                    groups
+                });
+                self.value(groups.as_ref(), text, &whole)
             };
             if !found(Found { whole, value }) {
-                return;
+                return false;
             }
         }
+        true
     }
 
-    fn value(&self, compiled: &Compiled, text: &str, whole: &Range<usize>) -> Option<Range<usize>> {
+    fn value(
+        &self,
+        groups: Option<&Captures>,
+        text: &str,
+        whole: &Range<usize>,
+    ) -> Option<Range<usize>> {
         if self
             .requires
             .is_some_and(|requires| !requires.holds(&text[whole.clone()]))
         {
             return None;
-        }
-        let mut groups = compiled.groups.clone();
-        if let Some(groups) = &mut groups {
-            let input = Input::new(text)
-                .range(whole.clone())
-                .anchored(Anchored::Yes);
-            compiled.regex.search_captures(&input, groups);
         }
         let found = groups.iter().flat_map(|groups| {
             let names = groups.group_info().pattern_names(PatternID::ZERO);
@@ -446,92 +515,11 @@ impl Pattern {
     }
 }
 
-/// From the tree itself: printing it and reading it again does not always give it back.
-fn build(hir: &Hir) -> Result<meta::Regex, PatternError> {
-    meta::Regex::builder()
-        .configure(meta::Config::new().nfa_size_limit(Some(MAX_COMPILED_BYTES)))
-        .build_from_hir(hir)
-        .map_err(|error| match error.size_limit() {
-            Some(limit) => PatternError::TooLarge(limit),
-            None => PatternError::Syntax(error.to_string()),
-        })
-}
-
 /// The group that says which part of a match is wanted.
 const VALUE: &str = "value";
 
 /// How groups begin whose branches are only there so that what they take is not looked at.
 const SKIP: &str = "skip";
-
-fn parse(spec: &PatternSpec<'_>) -> Result<Hir, PatternError> {
-    if has_extended_flag(spec.regex) {
-        return Err(PatternError::Syntax(
-            "the flag `x` is not taken: write the pattern without blanks and comments".to_owned(),
-        ));
-    }
-    let hir = regex_syntax::ParserBuilder::new()
-        .case_insensitive(spec.ignore_case)
-        .nest_limit(64)
-        .build()
-        .parse(&with_python_classes(spec.regex))
-        .map_err(|error| PatternError::Syntax(first_line(&error.to_string())))?;
-    let hir = if spec.ignore_case {
-        with_python_i(hir)
-    } else {
-        hir
-    };
-    Ok(if spec.unspaced {
-        without_space(&hir)
-    } else {
-        hir
-    })
-}
-
-/// The pattern for a text whose words run together.
-fn without_space(hir: &Hir) -> Hir {
-    let each = |parts: &[Hir]| parts.iter().map(without_space).collect();
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => Hir::empty(),
-        HirKind::Literal(literal) => {
-            let space = |byte: &u8| byte.is_ascii_whitespace();
-            let kept: Vec<u8> = literal.0.iter().copied().filter(|b| !space(b)).collect();
-            Hir::literal(kept)
-        }
-        HirKind::Class(Class::Unicode(class)) => {
-            let space = |range: &ClassUnicodeRange| {
-                let (start, end) = (range.start(), range.end());
-                (start..=end).all(|c| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
-            };
-            if class.iter().all(space) {
-                return Hir::empty();
-            }
-            hir.clone()
-        }
-        HirKind::Class(_) => hir.clone(),
-        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
-            sub: Box::new(without_space(&repetition.sub)),
-            ..*repetition
-        }),
-        HirKind::Capture(capture) => Hir::capture(Capture {
-            sub: Box::new(without_space(&capture.sub)),
-            ..capture.clone()
-        }),
-        HirKind::Concat(parts) => Hir::concat(each(parts)),
-        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
-    }
-}
-
-/// A regular expression that takes no more than so many bytes.
-pub(crate) fn compile(regex: &str, max_bytes: usize) -> Result<regex::Regex, PatternError> {
-    regex::RegexBuilder::new(regex)
-        .size_limit(max_bytes)
-        .nest_limit(64)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(limit) => PatternError::TooLarge(limit),
-            other => PatternError::Syntax(first_line(&other.to_string())),
-        })
-}
 
 /// Whether the end of a match is certain within a bounded distance after it. `a.*b` is not: each
 /// match must look for a later `b` up to the end of the line, so a thousand matches can cost a
@@ -570,101 +558,6 @@ fn confirms_locally(hir: &Hir) -> bool {
     tail.greedy && one_character && head_is_short
 }
 
-/// Whether `(?x)` is switched on anywhere. Comments could hold brackets, which the translation of
-/// classes would take for the pattern's own.
-fn has_extended_flag(regex: &str) -> bool {
-    let mut escaped = false;
-    regex.char_indices().any(|(at, c)| {
-        let group = !escaped && regex[at..].starts_with("(?");
-        escaped = c == '\\' && !escaped;
-        let flags = || {
-            regex[at + 2..]
-                .chars()
-                .take_while(char::is_ascii_alphabetic)
-        };
-        group && flags().any(|flag| flag == 'x')
-    })
-}
-
-/// The pattern with Python's classes, in Rust's words. Python's `\s` takes the four information
-/// separators, its `\w` takes `½` and leaves combining marks: a text must not slip past a pattern
-/// that was written for Python. (Its `\b` differs alike and has no words in Rust; it stays as it is.)
-fn with_python_classes(regex: &str) -> String {
-    let mut out = String::with_capacity(regex.len());
-    let mut in_class = 0usize;
-    let mut chars = regex.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next() {
-                Some(class @ ('s' | 'S' | 'w' | 'W')) => {
-                    let members = match class {
-                        's' | 'S' => r"\s\x1c-\x1f",
-                        _ => r"\p{L}\p{N}_",
-                    };
-                    match class {
-                        'S' | 'W' => out.extend(["[^", members, "]"]),
-                        _ if in_class > 0 => out.push_str(members),
-                        _ => out.extend(["[", members, "]"]),
-                    }
-                }
-                Some(escaped) => {
-                    out.push('\\');
-                    out.push(escaped);
-                }
-                None => out.push('\\'),
-            },
-            '[' => {
-                in_class += 1;
-                out.push(c);
-            }
-            ']' => {
-                in_class = in_class.saturating_sub(1);
-                out.push(c);
-            }
-            _ => out.push(c),
-        }
-    }
-    out
-}
-
-/// To Python's `IGNORECASE`, `i` is also `ı` and `İ`; to Unicode they are letters of their own.
-fn with_python_i(hir: Hir) -> Hir {
-    let each = |parts: Vec<Hir>| parts.into_iter().map(with_python_i).collect();
-    match hir.into_kind() {
-        HirKind::Class(Class::Unicode(mut class)) => {
-            let has = |c: char| class.iter().any(|r| r.start() <= c && c <= r.end());
-            if has('i') && has('I') {
-                for c in ['\u{130}', '\u{131}'] {
-                    class.push(ClassUnicodeRange::new(c, c));
-                }
-            }
-            Hir::class(Class::Unicode(class))
-        }
-        HirKind::Class(class) => Hir::class(class),
-        HirKind::Repetition(Repetition {
-            min,
-            max,
-            greedy,
-            sub,
-        }) => Hir::repetition(Repetition {
-            min,
-            max,
-            greedy,
-            sub: Box::new(with_python_i(*sub)),
-        }),
-        HirKind::Capture(Capture { index, name, sub }) => Hir::capture(Capture {
-            index,
-            name,
-            sub: Box::new(with_python_i(*sub)),
-        }),
-        HirKind::Concat(parts) => Hir::concat(each(parts)),
-        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
-        HirKind::Literal(literal) => Hir::literal(literal.0),
-        HirKind::Look(look) => Hir::look(look),
-        HirKind::Empty => Hir::empty(),
-    }
-}
-
 fn skips(group: &str) -> bool {
     group.starts_with(SKIP)
 }
@@ -672,14 +565,4 @@ fn skips(group: &str) -> bool {
 /// Whether it is a branch that is skipped.
 fn is_skip(branch: &Hir) -> bool {
     matches!(branch.kind(), HirKind::Capture(capture) if capture.name.as_deref().is_some_and(skips))
-}
-
-/// `regex` draws a picture under the pattern; its last line says what is wrong.
-fn first_line(error: &str) -> String {
-    error
-        .lines()
-        .rev()
-        .find_map(|line| line.trim().strip_prefix("error: "))
-        .unwrap_or(error)
-        .to_owned()
 }

@@ -10,24 +10,21 @@
 //! because private keys are long); watching for the literals only (a value is more than its prefix).
 
 use std::fmt;
-use std::sync::Mutex;
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Anchored, Input};
 use regex_syntax::hir::{Hir, HirKind, Repetition};
 
 use super::automaton::{self, Reads};
+use super::spares::Spares;
 
 /// Repetitions up to this many times are followed exactly, longer ones as if they had no end: the
 /// automaton stays small, and a pattern's length says when a beginning has become too long. Following
 /// more exactly holds back a few digits less, and makes the automaton several times as large.
 const MAX_EXACT: u32 = 1;
 
-/// What the automaton may take in memory, for each stream that is being read at the same time.
+/// What the automaton may take in memory, for each stream that is looked at at the same time.
 const MAX_CACHE_BYTES: usize = 16 << 20;
-
-/// Caches that are kept for the next stream.
-const MAX_SPARE: usize = 4;
 
 /// Finds where undecided matches begin.
 pub(crate) struct Prefixes {
@@ -35,13 +32,9 @@ pub(crate) struct Prefixes {
     dfa: Option<DFA>,
     /// How long a match of each pattern can be.
     max_len: Vec<Option<usize>>,
-    /// Caches of streams that have ended. What they have learned serves the next.
-    spare: Mutex<Vec<Cache>>,
+    /// What one stream has learned serves the others: an answer may take minutes, and a look at it no time.
+    spare: Spares<Cache, 4>,
 }
-
-/// What one stream learns of the automaton.
-#[derive(Debug)]
-pub(crate) struct Memory(Option<Cache>);
 
 impl Prefixes {
     /// For these patterns. If they are too large for an automaton, everything counts as undecided.
@@ -57,7 +50,7 @@ impl Prefixes {
         Self {
             dfa,
             max_len,
-            spare: Mutex::default(),
+            spare: Spares::default(),
         }
     }
 
@@ -68,29 +61,19 @@ impl Prefixes {
             .try_fold(0, |max, len| Some(max.max((*len)?)))
     }
 
-    pub(crate) fn memory(&self) -> Memory {
-        let spare = self.spare.lock().ok().and_then(|mut spare| spare.pop());
-        Memory(spare.or_else(|| self.dfa.as_ref().map(DFA::create_cache)))
-    }
-
-    pub(crate) fn give_back(&self, memory: &mut Memory) {
-        if let (Some(cache), Ok(mut spare)) = (memory.0.take(), self.spare.lock())
-            && spare.len() < MAX_SPARE
-        {
-            spare.push(cache);
-        }
-    }
-
     /// The earliest place at or after `from` where an undecided match may begin; the end of the text
     /// if there is none.
-    pub(crate) fn earliest(&self, text: &str, from: usize, memory: &mut Memory) -> usize {
+    pub(crate) fn earliest(&self, text: &str, from: usize) -> usize {
         if self.max_len.is_empty() {
             return text.len();
         }
-        let (Some(dfa), Some(cache)) = (&self.dfa, &mut memory.0) else {
+        let Some(dfa) = &self.dfa else {
             return from;
         };
-        self.walk(dfa, cache, text.as_bytes(), from).unwrap_or(from)
+        let mut cache = self.spare.take_or(|| dfa.create_cache());
+        let earliest = self.walk(dfa, &mut cache, text.as_bytes(), from);
+        self.spare.keep(cache);
+        earliest.unwrap_or(from)
     }
 
     fn walk(&self, dfa: &DFA, cache: &mut Cache, text: &[u8], from: usize) -> Option<usize> {
@@ -230,8 +213,7 @@ mod tests {
     }
 
     fn held<'t>(prefixes: &Prefixes, text: &'t str) -> &'t str {
-        let mut memory = prefixes.memory();
-        &text[prefixes.earliest(text, 0, &mut memory)..]
+        &text[prefixes.earliest(text, 0)..]
     }
 
     #[test]
@@ -287,7 +269,7 @@ mod tests {
             let boundaries: Vec<usize> =
                 (0..=text.len()).filter(|at| text.is_char_boundary(*at)).collect();
             let cut = boundaries[cut.index(boundaries.len())];
-            let earliest = prefixes.earliest(&text[..cut], 0, &mut prefixes.memory());
+            let earliest = prefixes.earliest(&text[..cut], 0);
             for found in regex.find_iter(&text) {
                 let undecided = found.start() < cut && found.end() > cut;
                 prop_assert!(!undecided || earliest <= found.start());

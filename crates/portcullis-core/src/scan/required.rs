@@ -5,13 +5,14 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Input, PatternID, PatternSet};
 
 use super::automaton::{self, Reads};
 use super::pattern::Pattern;
+use super::spares::Spares;
 use super::{Features, PatternId, Requirement};
 
 /// The automaton is for patterns whose matches are no longer: it looks so far around every spot.
@@ -19,9 +20,6 @@ const NEAR: usize = 256;
 
 /// What an automaton may take in memory, for each scan at the same time.
 const MAX_CACHE_BYTES: usize = 4 << 20;
-
-/// Caches that are kept for the next scan.
-const MAX_SPARE: usize = 8;
 
 /// The patterns that require the same.
 pub(super) struct Required {
@@ -32,7 +30,7 @@ pub(super) struct Required {
     /// One for all patterns, made when first needed; `None` if it would be too large.
     automaton: OnceLock<Option<DFA>>,
     /// What earlier scans have learned.
-    spare: Mutex<Vec<Cache>>,
+    spare: Spares<Cache>,
 }
 
 impl Required {
@@ -61,7 +59,7 @@ impl Required {
                     patterns,
                     max_len,
                     automaton: OnceLock::new(),
-                    spare: Mutex::default(),
+                    spare: Spares::default(),
                 }));
             }
         }
@@ -83,7 +81,7 @@ impl Required {
             return;
         }
         let automaton = self.max_len.and_then(|_| self.automaton());
-        let mut cache = automaton.map(|automaton| self.cache(automaton));
+        let mut cache = automaton.map(|automaton| self.spare.take_or(|| automaton.create_cache()));
         let mut matching = PatternSet::new(self.patterns.len());
         self.requirement.spots(text.as_bytes(), |spot| {
             let around = self.max_len.map(|max| {
@@ -111,10 +109,8 @@ impl Required {
                 }
             }
         });
-        if let (Some(cache), Ok(mut spare)) = (cache, self.spare.try_lock())
-            && spare.len() < MAX_SPARE
-        {
-            spare.push(cache);
+        if let Some(cache) = cache {
+            self.spare.keep(cache);
         }
     }
 
@@ -127,11 +123,6 @@ impl Required {
             automaton::lazy(&rough.collect::<Vec<_>>(), Reads::Forwards, MAX_CACHE_BYTES)
         };
         self.automaton.get_or_init(make).as_ref()
-    }
-
-    fn cache(&self, automaton: &DFA) -> Cache {
-        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        spare.unwrap_or_else(|| automaton.create_cache())
     }
 
     pub(super) fn warm(&self) {

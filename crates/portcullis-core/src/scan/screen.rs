@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::util::start;
@@ -23,6 +23,7 @@ use regex_syntax::hir::{
 use super::automaton::{self, Reads};
 use super::literals::{Choice, Item};
 use super::neighbours::{End, Neighbours};
+use super::spares::Spares;
 
 /// So many bytes beside a literal say enough.
 const ENOUGH_BYTES: usize = 6;
@@ -38,9 +39,6 @@ const MAX_BYTES: usize = 512;
 
 /// What an automaton may take in memory, for each scan at the same time.
 const MAX_CACHE_BYTES: usize = 8 << 20;
-
-/// Caches that are kept for the next scan.
-const MAX_SPARE: usize = 8;
 
 /// What a pattern says of the text around a literal.
 #[derive(Debug, Clone, Default)]
@@ -285,8 +283,7 @@ pub(super) struct Screens {
     /// Made when first needed: most environments of a pack never are.
     automata: OnceLock<Option<Automata>>,
     /// What earlier scans have learned.
-    #[expect(clippy::vec_box, reason = "it is large, and goes from scan to scan")]
-    spare: Mutex<Vec<Box<Memory>>>,
+    spare: Spares<Memory>,
 }
 
 /// Different outlines, and where each is.
@@ -363,12 +360,9 @@ impl Screens {
     }
 
     fn memory(&self, automata: &Automata) -> Box<Memory> {
-        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        spare.unwrap_or_else(|| {
-            Box::new(Memory {
-                before: automata.before.create_cache(),
-                after: automata.after.create_cache(),
-            })
+        self.spare.take_or(|| Memory {
+            before: automata.before.create_cache(),
+            after: automata.after.create_cache(),
         })
     }
 }
@@ -432,11 +426,8 @@ impl Reader<'_> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        if let Some((_, memory)) = self.asked.take()
-            && let Ok(mut spare) = self.screens.spare.try_lock()
-            && spare.len() < MAX_SPARE
-        {
-            spare.push(memory);
+        if let Some((_, memory)) = self.asked.take() {
+            self.screens.spare.keep(memory);
         }
     }
 }

@@ -34,6 +34,22 @@ const PATTERNS: &[(&str, bool)] = &[
     (r"(foo|ba[rz])+qux", false),
 ];
 
+/// What a pattern finds if nobody has looked at the text before, compiled for ASCII or for any text.
+fn all_matches(pattern: &Pattern, text: &str, ascii: bool) -> Vec<Found> {
+    let haystack = Haystack {
+        text,
+        ascii,
+        max_len: None,
+    };
+    let mut found = Vec::new();
+    let all = std::iter::once(0..text.len());
+    pattern.search(&haystack, ascii, all, &mut 0, |one| {
+        found.push(one);
+        true
+    });
+    found
+}
+
 /// A pattern is compiled a second time for text that is all ASCII.
 #[test]
 fn ascii_text_is_searched_as_any_other() {
@@ -46,12 +62,7 @@ fn ascii_text_is_searched_as_any_other() {
         let pattern = Pattern::new(&entry.pattern.spec(kind)).unwrap();
         let examples = entry.matches.iter().chain(&entry.passes);
         for text in examples.filter(|text| text.is_ascii()) {
-            let [one, other] = [true, false].map(|ascii| {
-                let mut found = Vec::new();
-                let all = 0..text.len();
-                pattern.each(text, all, pattern.max_len(), ascii, |one| found.push(one));
-                found
-            });
+            let [one, other] = [true, false].map(|ascii| all_matches(&pattern, text, ascii));
             assert_eq!(one, other, "{}: {text:?}", entry.id);
             compared += usize::from(!one.is_empty());
         }
@@ -432,9 +443,9 @@ proptest! {
         let scanner = builder.build();
         let text = words.concat();
         let candidates = scanner.scan(&text, &EventType::LlmBefore);
-        let (mut near, mut all) = (Vec::new(), Vec::new());
+        let mut near = Vec::new();
         scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
-        scanner.patterns[0].each(&text, 0..text.len(), None, false, |one| all.push(one));
+        let all = all_matches(&scanner.patterns[0], &text, false);
         prop_assert_eq!(near, all, "{} in {:?}", regex, text);
     }
 
@@ -453,9 +464,9 @@ proptest! {
         }
         let candidates = scanner.scan(&text, &EventType::LlmBefore);
         for id in ids {
-            let (mut near, mut all) = (Vec::new(), Vec::new());
+            let mut near = Vec::new();
             scanner.each_match(id, &text, &candidates, 0..text.len(), |one| near.push(one));
-            scanner.patterns[usize::from(id.0)].each(&text, 0..text.len(), None, false, |one| all.push(one));
+            let all = all_matches(&scanner.patterns[usize::from(id.0)], &text, false);
             prop_assert_eq!(near, all, "{} in {:?}", scanner.patterns[usize::from(id.0)].source(), text);
         }
     }

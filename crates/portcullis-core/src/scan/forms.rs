@@ -1,11 +1,12 @@
 //! Patterns as they are searched for in text of one kind.
 //!
 //! In text that is all ASCII no other character can match: without them a pattern has a fraction of the states, and the
-//! automaton that is made of it as it goes fits into its memory. In other text a Unicode word boundary is slow, so there a
-//! text is first searched for what matches wherever the pattern does, and has none.
+//! automaton that is made of it as it goes fits into its memory. And any text is first searched for something smaller that
+//! matches wherever the pattern does: most patterns are never needed in full.
 
 use regex_syntax::hir::{
-    Capture, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look, LookSet, Repetition,
+    Capture, Class, ClassBytes, ClassBytesRange, ClassUnicode, ClassUnicodeRange, Hir, HirKind,
+    Look, LookSet, Repetition,
 };
 
 /// What matches in text that is all ASCII exactly where this does.
@@ -52,6 +53,86 @@ pub(super) fn for_ascii(hir: &Hir) -> Hir {
 /// also be empty.
 fn can_match(hir: &Hir) -> bool {
     hir.properties().minimum_len().is_some()
+}
+
+/// What matches wherever this does, and perhaps elsewhere, but is small: long repetitions have no end, beyond ASCII a
+/// large class takes any character, and there are no Unicode word boundaries.
+pub(super) fn coarse(hir: &Hir) -> Hir {
+    let bounded = with_ascii_boundaries(hir);
+    coarse_parts(bounded.as_ref().unwrap_or(hir))
+}
+
+/// Classes of so many characters beyond ASCII are taken as they are: white space, and those that spell a word.
+const SPELLED: usize = 32;
+
+/// Repetitions are counted up to this many times, to be enough and to be too many. An automaton has a state for every count
+/// and every beginning of a gap, and there is a limit already to how far anybody looks.
+const MAX_MIN: u32 = 32;
+const MAX_MAX: u32 = 4;
+
+fn coarse_parts(hir: &Hir) -> Hir {
+    let each = |parts: &[Hir]| parts.iter().map(coarse_parts).collect();
+    match hir.kind() {
+        HirKind::Empty
+        | HirKind::Literal(_)
+        | HirKind::Look(_)
+        | HirKind::Class(Class::Bytes(_)) => hir.clone(),
+        HirKind::Class(Class::Unicode(class)) => {
+            let mut ascii = class.clone();
+            ascii.intersect(&ClassUnicode::new([ClassUnicodeRange::new('\0', '\x7f')]));
+            let mut other = class.clone();
+            other.difference(&ascii);
+            if other.iter().map(ClassUnicodeRange::len).sum::<usize>() <= SPELLED {
+                return hir.clone();
+            }
+            let mut marks =
+                ClassUnicode::new(MARKS.map(|(start, end)| ClassUnicodeRange::new(start, end)));
+            marks.intersect(&other);
+            let ascii = Hir::class(Class::Unicode(ascii));
+            Hir::alternation(vec![ascii, any_other(!marks.ranges().is_empty())])
+        }
+        HirKind::Repetition(repetition) => Hir::repetition(Repetition {
+            min: repetition.min.min(MAX_MIN),
+            max: repetition.max.filter(|max| *max <= MAX_MAX),
+            greedy: repetition.greedy,
+            sub: Box::new(coarse_parts(&repetition.sub)),
+        }),
+        HirKind::Capture(capture) => coarse_parts(&capture.sub),
+        HirKind::Concat(parts) => Hir::concat(each(parts)),
+        HirKind::Alternation(parts) => Hir::alternation(each(parts)),
+    }
+}
+
+/// Dashes, quotation marks, dots: what English text has beyond ASCII, and words do not.
+const MARKS: [(char, char); 2] = [('\u{2010}', '\u{2027}'), ('\u{2030}', '\u{205e}')];
+
+/// Any character beyond ASCII, or all but the block of those marks.
+fn any_other(marks: bool) -> Hir {
+    let bytes = |ranges: &[(u8, u8)]| {
+        let ranges = ranges
+            .iter()
+            .map(|(start, end)| ClassBytesRange::new(*start, *end));
+        Hir::class(Class::Bytes(ClassBytes::new(ranges)))
+    };
+    let follow = || bytes(&[(0x80, 0xbf)]);
+    let follows = Hir::repetition(Repetition {
+        min: 1,
+        max: Some(3),
+        greedy: true,
+        sub: Box::new(follow()),
+    });
+    if marks {
+        return Hir::concat(vec![bytes(&[(0xc2, 0xf4)]), follows]);
+    }
+    // Theirs begin with e2 80 and e2 81.
+    Hir::alternation(vec![
+        Hir::concat(vec![bytes(&[(0xc2, 0xe1), (0xe3, 0xf4)]), follows]),
+        Hir::concat(vec![
+            bytes(&[(0xe2, 0xe2)]),
+            bytes(&[(0x82, 0xbf)]),
+            follow(),
+        ]),
+    ])
 }
 
 /// The same without Unicode word boundaries, if it has one. Beside an ASCII letter an ASCII boundary stands wherever
@@ -114,13 +195,18 @@ fn is_word_at(hir: &Hir, end: fn(&[Hir]) -> Option<&Hir>) -> bool {
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
-    use regex_automata::meta;
+    use regex_automata::{Anchored, Input, meta};
 
+    use super::super::search::Search;
     use super::*;
 
     fn matches(hir: &Hir, text: &str) -> Vec<std::ops::Range<usize>> {
         let regex = meta::Regex::builder().build_from_hir(hir).unwrap();
         regex.find_iter(text).map(|found| found.range()).collect()
+    }
+
+    fn found_by(sieve: &Search, input: &Input<'_>) -> bool {
+        sieve.with(|regex, cache| regex.search_half_with(cache, input).is_some())
     }
 
     #[test]
@@ -139,8 +225,25 @@ mod tests {
 
     fn pattern() -> impl Strategy<Value = String> {
         let leaf = select(vec![
-            "a", "b", "é", "ab", "éa", "[aé]", "[^a]", ".", r"\s", r"\w", r"\b", r"\B", "(?i:k)",
-            "_", " ", "^", "$",
+            "a",
+            "b",
+            "é",
+            "ab",
+            "éa",
+            "[aé]",
+            "[^a]",
+            ".",
+            r"\s",
+            r"\w",
+            r"\b",
+            r"\B",
+            "(?i:k)",
+            "_",
+            " ",
+            "^",
+            "$",
+            r"\p{Cyrillic}",
+            r"[^\x00-\x7f]",
         ]);
         leaf.prop_map(str::to_owned)
             .prop_recursive(4, 24, 4, |inner| {
@@ -150,7 +253,7 @@ mod tests {
                     parts().prop_map(|parts| format!("(?:{})", parts.join("|"))),
                     (
                         inner.clone(),
-                        select(vec!["?", "*", "{1,2}", "+?", "{0,2}"])
+                        select(vec!["?", "*", "{1,2}", "+?", "{0,2}", "{2,5}", "{33}"])
                     )
                         .prop_map(|(part, times)| format!("({part}){times}")),
                 ]
@@ -165,6 +268,20 @@ mod tests {
         fn ascii_text_is_matched_the_same(pattern in pattern(), text in "[abkK_ .]{0,10}") {
             if let Ok(hir) = regex_syntax::parse(&pattern) {
                 prop_assert_eq!(matches(&for_ascii(&hir), &text), matches(&hir, &text), "{}", pattern);
+            }
+        }
+
+        /// A sieve lets every match through, whether all that is known is where it ends at the latest, or where it begins too.
+        #[test]
+        fn a_sieve_lets_every_match_through(pattern in pattern(), text in "[abkKéж_ .\u{212a}\u{1f600}]{0,12}|a{30,40}") {
+            if let Ok(hir) = regex_syntax::parse(&pattern) {
+                let sieve = Search::new(&coarse(&hir)).unwrap();
+                for found in matches(&hir, &text) {
+                    let known = Input::new(&text).range(found.clone()).anchored(Anchored::Yes);
+                    prop_assert!(found_by(&sieve, &known), "{} in {:?} at {:?}", pattern, text, found);
+                    let before = Input::new(&text).range(..found.end);
+                    prop_assert!(found_by(&sieve, &before), "{} in {:?} at {:?}", pattern, text, found);
+                }
             }
         }
     }
