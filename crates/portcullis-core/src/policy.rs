@@ -651,8 +651,10 @@ impl Policy {
     /// What the text asks for, as the scan saw it.
     pub fn signals(&self, event: &Event, scan: &EventScan<'_>) -> Signals {
         let any = |ids: &[PatternId]| {
-            ids.iter()
-                .any(|id| scan.text.contains(*id) && self.scanner.find(*id, event.text()).is_some())
+            ids.iter().any(|id| {
+                let text = &scan.text;
+                text.contains(*id) && self.scanner.finds(*id, event.text(), text)
+            })
         };
         if scan.text.is_empty() {
             return Signals::default();

@@ -204,12 +204,20 @@ impl CompiledEgress {
 
     /// The path without the secrets in it: a member's name can be one.
     fn masked(&self, subject: &Subject<'_>, path: &str) -> String {
+        let event_type = &subject.input.event.event_type;
         let mask = |segment: &str| {
             let name = segment.replace("~1", "/").replace("~0", "~");
-            let find = |id: PatternId| subject.scanner.find(id, &name).is_some();
-            let secret = self.patterns.iter().find(|(id, _)| find(*id));
+            // Each pattern by itself would have all of them compiled, with the call waiting.
+            let candidates = subject.scanner.scan(&name, event_type);
+            let may_match = candidates.iter().flat_map(|id| self.lookup.of(id));
+            let secret = may_match
+                .filter(|index| {
+                    let (id, _) = &self.patterns[*index];
+                    subject.scanner.finds(*id, &name, &candidates)
+                })
+                .min();
             match secret {
-                Some((_, entity)) => format!("[{entity}]"),
+                Some(index) => format!("[{}]", self.patterns[index].1),
                 None if name.split('.').any(is_encoded) => "[DATA]".to_owned(),
                 None => segment.to_owned(),
             }

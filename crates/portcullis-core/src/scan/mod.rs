@@ -13,6 +13,7 @@
 mod automaton;
 mod bitmap;
 mod blocks;
+mod candidates;
 mod dialect;
 mod ends;
 mod features;
@@ -36,10 +37,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use smallvec::SmallVec;
 
 use crate::detectors::Check;
 use crate::event::EventType;
+pub use candidates::Candidates;
+use candidates::Regions;
 pub(crate) use dialect::compile;
 pub(crate) use ends::BETWEEN;
 pub use features::Features;
@@ -47,7 +49,7 @@ use filter::{Announced, Beside, LiteralFilter};
 use literals::Literal;
 pub use literals::MIN_KEYWORD_BYTES;
 pub use pattern::PatternError;
-use pattern::{Found, Haystack, Pattern};
+use pattern::{Found, Pattern};
 pub(crate) use prefix::Prefixes;
 use required::Required;
 pub use requirement::Requirement;
@@ -485,20 +487,17 @@ impl Scanner {
     /// Leaves out where a pattern cannot match, and compiles what the rest needs: for text that is not all ASCII, most patterns
     /// never need more than their sieve.
     fn sift(&self, text: &str, candidates: &mut Candidates) {
-        let mut kept = SmallVec::new();
-        let mut patterns = Bits::none(self.patterns.len());
+        let mut kept = Regions::new();
         for id in candidates.iter() {
             let pattern = &self.patterns[usize::from(id.0)];
             let haystack = candidates.haystack(text, pattern);
             let regions = candidates.worthwhile_regions(id, haystack.max_len, text.len());
             for region in regions.filter(|region| pattern.may_match(&haystack, region)) {
                 pattern.warm(haystack.meets_only_ascii(&region));
-                patterns.insert(id.0);
                 kept.push((id, region));
             }
         }
-        candidates.regions = kept;
-        candidates.patterns = patterns;
+        candidates.leave(kept);
     }
 
     /// Compiles what would otherwise be compiled when it is first needed.
@@ -530,6 +529,30 @@ impl Scanner {
         window: Range<usize>,
         mut found: impl FnMut(Found),
     ) {
+        self.try_each_match(id, text, candidates, window, |one| {
+            found(one);
+            true
+        });
+    }
+
+    /// Whether a pattern finds a value, given what the scan of the text said.
+    pub(crate) fn finds(&self, id: PatternId, text: &str, candidates: &Candidates) -> bool {
+        let mut any = false;
+        self.try_each_match(id, text, candidates, 0..text.len(), |one| {
+            any = one.value.is_some();
+            !any
+        });
+        any
+    }
+
+    fn try_each_match(
+        &self,
+        id: PatternId,
+        text: &str,
+        candidates: &Candidates,
+        window: Range<usize>,
+        found: impl FnMut(Found) -> bool,
+    ) {
         let pattern = &self.patterns[usize::from(id.0)];
         let haystack = candidates.haystack(text, pattern);
         let regions = candidates.worthwhile_regions(id, haystack.max_len, text.len());
@@ -537,10 +560,7 @@ impl Scanner {
             let here = window.start.max(region.start)..window.end.min(region.end);
             (!here.is_empty()).then_some(here)
         });
-        pattern.each(&haystack, windows, |one| {
-            found(one);
-            true
-        });
+        pattern.each(&haystack, windows, found);
     }
 
     /// All values that a pattern finds in this part of the text, in order, given what the scan of the
@@ -558,139 +578,6 @@ impl Scanner {
                 found(value);
             }
         });
-    }
-}
-
-/// The patterns that may match a text, and where their matches can begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidates {
-    patterns: Bits,
-    /// In order of the patterns, and for each in the order of the text.
-    regions: SmallVec<[(PatternId, Range<usize>); 16]>,
-    /// Of the text, if a pattern whose matches have no limit may match.
-    runs: Option<Runs>,
-    /// Whether the text is all ASCII.
-    ascii: bool,
-}
-
-impl Candidates {
-    fn none(patterns: usize) -> Self {
-        Self {
-            patterns: Bits::none(patterns),
-            regions: SmallVec::new(),
-            runs: None,
-            ascii: false,
-        }
-    }
-
-    fn note(&mut self, id: PatternId, region: Range<usize>) {
-        self.patterns.insert(id.0);
-        match self.regions.last_mut() {
-            Some((last, known))
-                if *last == id && known.start <= region.start && region.start <= known.end =>
-            {
-                known.end = known.end.max(region.end);
-            }
-            _ => self.regions.push((id, region)),
-        }
-    }
-
-    /// Sorts the regions, and joins those of a pattern that overlap.
-    fn put_in_order(&mut self) {
-        if self.regions.len() > 1 {
-            self.regions
-                .sort_unstable_by_key(|(id, region)| (*id, region.start));
-            self.regions.dedup_by(|(id, next), (known, region)| {
-                let joined = id == known && next.start <= region.end;
-                if joined {
-                    region.end = region.end.max(next.end);
-                }
-                joined
-            });
-        }
-    }
-
-    /// The patterns that may match, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PatternId> {
-        let groups = self.regions.chunk_by(|(a, _), (b, _)| a == b);
-        groups.map(|group| group[0].0)
-    }
-
-    /// Whether this pattern may match.
-    #[inline]
-    pub fn contains(&self, id: PatternId) -> bool {
-        self.patterns.contains(id.0)
-    }
-
-    /// Whether no pattern can match.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.regions.is_empty()
-    }
-
-    /// Whether the text is known to be all ASCII.
-    pub(crate) fn is_of_ascii(&self) -> bool {
-        self.ascii
-    }
-
-    /// The text as it is searched for a pattern.
-    fn haystack<'t>(&self, text: &'t str, pattern: &Pattern) -> Haystack<'t> {
-        Haystack {
-            text,
-            ascii: self.ascii,
-            max_len: match self.runs {
-                Some(runs) => pattern.max_len_in(runs),
-                None => pattern.max_len(),
-            },
-        }
-    }
-
-    /// The regions of a pattern; or if looking into each could mean to look at the same text again and
-    /// again, one that takes in all of them.
-    fn worthwhile_regions(
-        &self,
-        id: PatternId,
-        max_len: Option<usize>,
-        text_len: usize,
-    ) -> impl Iterator<Item = Range<usize>> {
-        /// A match of any length that is certain of its end is past before it is long.
-        const SOON_CERTAIN: usize = 64;
-        let count = self.regions(id).count();
-        let together =
-            count.saturating_mul(max_len.unwrap_or(SOON_CERTAIN)) > text_len && count > 1;
-        let all = together.then(|| {
-            let start = self.regions(id).next().map_or(0, |first| first.start);
-            start..self.regions(id).last().map_or(start, |last| last.end)
-        });
-        let each = self.regions(id).filter(move |_| !together);
-        all.into_iter().chain(each)
-    }
-
-    fn regions(&self, id: PatternId) -> impl Iterator<Item = Range<usize>> {
-        let start = self.regions.partition_point(|(known, _)| *known < id);
-        let own = self.regions[start..].iter();
-        own.take_while(move |(known, _)| *known == id)
-            .map(|(_, region)| region.clone())
-    }
-}
-
-/// A set of small numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Bits(SmallVec<[u64; 16]>);
-
-impl Bits {
-    fn none(len: usize) -> Self {
-        Self(SmallVec::from_elem(0, len.div_ceil(64)))
-    }
-
-    #[inline]
-    fn insert(&mut self, number: u16) {
-        self.0[usize::from(number / 64)] |= 1 << (number % 64);
-    }
-
-    #[inline]
-    fn contains(&self, number: u16) -> bool {
-        self.0[usize::from(number / 64)] & (1 << (number % 64)) != 0
     }
 }
 

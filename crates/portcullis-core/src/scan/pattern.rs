@@ -362,7 +362,7 @@ impl Pattern {
         self.cues.is_empty() && self.requires.is_none()
     }
 
-    /// The first value.
+    /// The first value, looked for in all of the text, without a sieve.
     pub(super) fn find(&self, text: &str) -> Option<Range<usize>> {
         let haystack = Haystack {
             text,
@@ -370,7 +370,8 @@ impl Pattern {
             max_len: self.max_len(),
         };
         let mut first = None;
-        self.each(&haystack, iter::once(0..text.len()), |found| {
+        let all = iter::once(0..text.len());
+        self.search(&haystack, haystack.ascii, all, &mut 0, |found| {
             first = found.value;
             first.is_none()
         });

@@ -1,3 +1,4 @@
+use super::pattern::Haystack;
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::select;
