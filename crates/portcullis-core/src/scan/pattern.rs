@@ -311,6 +311,12 @@ impl Pattern {
         &self.source
     }
 
+    /// Whether some text has needed it in full.
+    #[cfg(test)]
+    pub(super) fn is_compiled(&self) -> bool {
+        self.compiled.get().is_some() || self.compiled_for_ascii.get().is_some()
+    }
+
     /// Its tree, read again: those of a thousand patterns would take more memory than all the rest, and
     /// most patterns are never looked for.
     pub(super) fn hir(&self) -> Hir {

@@ -71,6 +71,28 @@ fn ascii_text_is_searched_as_any_other() {
     assert!(compared > 1000, "{compared}");
 }
 
+/// What takes long to compile, and much memory, is not compiled for a text that it cannot match.
+#[test]
+fn beyond_ascii_most_patterns_never_need_more_than_a_sieve() {
+    let spec = PatternSpec {
+        built_in: true,
+        ..spec(r"\bsesame\b[^.]{0,60}\bopen(?:s|ed)?\b", true)
+    };
+    let mut builder = ScannerBuilder::default();
+    let id = builder.add(&spec, &EventSet::standard()).unwrap();
+    let scanner = builder.build();
+    for (text, announced) in [
+        ("Sésame, sesame – offen", false),
+        ("„Sesame“: it was opéned", false),
+        ("„Sesame“, she said, and it opened", true),
+    ] {
+        let candidates = scanner.scan(text, &EventType::LlmBefore);
+        assert_eq!(candidates.contains(id), announced, "{text}");
+        assert_eq!(scanner.finds(id, text, &candidates), announced, "{text}");
+        assert_eq!(scanner.patterns[0].is_compiled(), announced, "{text}");
+    }
+}
+
 #[test]
 fn an_underscore_ends_a_part_of_a_word() {
     for (pattern, text, found) in [
