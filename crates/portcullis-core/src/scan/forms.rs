@@ -244,6 +244,9 @@ mod tests {
             "$",
             r"\p{Cyrillic}",
             r"[^\x00-\x7f]",
+            "a{33}",
+            ".{2,5}",
+            r"\w{0,9}",
         ]);
         leaf.prop_map(str::to_owned)
             .prop_recursive(4, 24, 4, |inner| {
@@ -253,7 +256,7 @@ mod tests {
                     parts().prop_map(|parts| format!("(?:{})", parts.join("|"))),
                     (
                         inner.clone(),
-                        select(vec!["?", "*", "{1,2}", "+?", "{0,2}", "{2,5}", "{33}"])
+                        select(vec!["?", "*", "{1,2}", "+?", "{0,2}"])
                     )
                         .prop_map(|(part, times)| format!("({part}){times}")),
                 ]
@@ -273,7 +276,7 @@ mod tests {
 
         /// A sieve lets every match through, whether all that is known is where it ends at the latest, or where it begins too.
         #[test]
-        fn a_sieve_lets_every_match_through(pattern in pattern(), text in "[abkKéж_ .\u{212a}\u{1f600}]{0,12}|a{30,40}") {
+        fn a_sieve_lets_every_match_through(pattern in pattern(), text in "[abkKéж’_ .\u{212a}\u{1f600}]{0,12}|a{30,40}") {
             if let Ok(hir) = regex_syntax::parse(&pattern) {
                 let sieve = Search::new(&coarse(&hir)).unwrap();
                 for found in matches(&hir, &text) {
