@@ -135,6 +135,7 @@ def portcullis(name, folder, durability, guardrails=None, memory=None):
         "rate_limits": {"enabled": False},
         "evidence": {"directory": str(folder / "evidence"), "durability": durability},
         "memory": {"path": str(memory or folder / "memory.db")},
+        "approvals": {"path": str(folder / "approvals.db")},
     }
     if guardrails:
         config["policy"] = {"guardrails": str(guardrails)}
