@@ -24,7 +24,7 @@ use super::spares::Spares;
 const MAX_EXACT: u32 = 1;
 
 /// What the automaton may take in memory, for each stream that is looked at at the same time.
-const MAX_CACHE_BYTES: usize = 16 << 20;
+const MAX_CACHE_BYTES: usize = 32 << 20;
 
 /// Finds where undecided matches begin.
 pub(crate) struct Prefixes {
