@@ -5,7 +5,7 @@
 //! the default pack. With `--cases` it prints the inputs instead, for `scripts/penguiflow_latency.py`. With
 //! `--count` it judges each a hundred times and measures nothing, so that
 //! `valgrind --tool=callgrind --toggle-collect='*judge_often*'` can count instructions. With `--text FILE` it judges real text
-//! instead, in pieces of 10 KB.
+//! instead, in pieces of 10 KB, and streams it in chunks of 20 bytes.
 
 #[path = "../benches/cases.rs"]
 mod cases;
@@ -13,7 +13,7 @@ mod cases;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use portcullis_core::{Evaluation, Step, pack};
+use portcullis_core::{Context, Evaluation, Step, StreamGuard, pack};
 use portcullis_runtime::Gateway;
 use serde_json::json;
 
@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ] {
             println!("{}", measure_text(&gateway, name, &text, step));
         }
+        println!("{}", measure_stream(&gateway, &text));
         return Ok(());
     }
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
@@ -120,6 +121,40 @@ fn measure_text(
     json!({
         "name": name, "pieces": times.len(), "mean_us": mean,
         "p10_us": at(10), "p50_us": at(50), "p90_us": at(90),
+    })
+}
+
+/// The chunks of a text, each once and in order: what is always new is what a stream brings.
+fn measure_stream(gateway: &Gateway, text: &str) -> serde_json::Value {
+    const CHUNK: usize = 20;
+    let mut guard = StreamGuard::new(gateway.policy(), Context::new("text"));
+    // What is built for the first chunk of a process is not the text's.
+    guard.push("The first words.");
+    let mut rest = text;
+    let (mut times, mut out, mut held) = (Vec::new(), 0, 0);
+    while !rest.is_empty() {
+        let chunk;
+        (chunk, rest) = rest.split_at(rest.ceil_char_boundary(CHUNK));
+        let start = Instant::now();
+        let released = guard.push(chunk);
+        times.push(start.elapsed().as_nanos() as f64 / 1000.0);
+        out += released.text.len();
+        // What follows a STOP is another answer.
+        if released.halted {
+            guard.finish();
+        }
+        held += guard.held();
+    }
+    let chunks = times.len();
+    let mean = times.iter().sum::<f64>() / chunks as f64;
+    let second_half = &times[chunks / 2..];
+    let later = second_half.iter().sum::<f64>() / second_half.len() as f64;
+    times.sort_unstable_by(f64::total_cmp);
+    let at = |percent: usize| times.get(chunks.saturating_sub(1) * percent / 100);
+    json!({
+        "name": "StreamGuard, 20 B", "chunks": chunks, "mean_us": mean, "second_half_mean_us": later,
+        "p50_us": at(50), "p90_us": at(90), "p99_us": at(99), "max_us": at(100),
+        "bytes_out": out, "mean_bytes_held": held as f64 / chunks as f64,
     })
 }
 

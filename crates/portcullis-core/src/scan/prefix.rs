@@ -3,14 +3,19 @@
 //! A stream may be cut anywhere, also inside a value. What may be passed on is what cannot be part
 //! of a match any more, and for that one must know the earliest place from which the text so far is
 //! the beginning of a match of some pattern. The set of beginnings of a pattern's matches is again a
-//! regular language ([`beginnings`]); an automaton that reads it backwards from the end of the text
-//! finds the place, and stops as soon as nothing further back can matter.
+//! regular language ([`beginnings`]). An automaton reads the text from each place in turn, which at nearly all places takes
+//! two or three bytes, until there is one from which it reaches the end.
+//!
+//! Where that takes long, because much of the text could begin a match and then did not, another automaton reads the same
+//! language backwards from the end, once and for all places. It is only asked then: what it learns of one ending of a
+//! text is of no use for another, so that text that is always new costs it a millisecond each time.
 //!
 //! Rejected: holding back the length of the longest match always (a reader would wait for kilobytes
 //! because private keys are long); watching for the literals only (a value is more than its prefix).
 
 use std::fmt;
 
+use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::{Anchored, Input};
 use regex_syntax::hir::{Hir, HirKind, Repetition};
@@ -19,113 +24,219 @@ use super::automaton::{self, Reads};
 use super::spares::Spares;
 
 /// Repetitions up to this many times are followed exactly, longer ones as if they had no end: the
-/// automaton stays small, and a pattern's length says when a beginning has become too long. Following
-/// more exactly holds back a few digits less, and makes the automaton several times as large.
+/// automata stay small, and a pattern's length says when a beginning has become too long. Following
+/// more exactly holds back a few digits less, and makes the automata several times as large.
 const MAX_EXACT: u32 = 1;
 
-/// What the automaton may take in memory, for each stream that is looked at at the same time.
-const MAX_CACHE_BYTES: usize = 32 << 20;
+/// What an automaton may take in memory, for each stream that is looked at at the same time.
+const MAX_CACHE_BYTES: usize = 16 << 20;
+
+/// How many steps from place to place may take, for each byte and at least, before the text is read backwards instead. Text
+/// takes three a byte.
+const STEPS_A_BYTE: usize = 8;
+const MIN_STEPS: usize = 1 << 10;
 
 /// Finds where undecided matches begin.
 pub(crate) struct Prefixes {
-    /// `None` if there are no patterns.
-    dfa: Option<DFA>,
+    /// `None` if the patterns are too large for automata.
+    automata: Option<[Automaton; 2]>,
     /// How long a match of each pattern can be.
-    max_len: Vec<Option<usize>>,
+    longest: Vec<Longest>,
+}
+
+/// An automaton for the beginnings of all patterns.
+struct Automaton {
+    dfa: DFA,
     /// What one stream has learned serves the others: an answer may take minutes, and a look at it no time.
     spare: Spares<Cache, 4>,
 }
 
+/// How long a match can be; `None` if there is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Longest {
+    bytes: Option<usize>,
+    characters: Option<usize>,
+}
+
+/// A search that an automaton gave up.
+struct GaveUp;
+
 impl Prefixes {
     /// For these patterns. If they are too large for an automaton, everything counts as undecided.
     pub(super) fn new(patterns: impl Iterator<Item = Hir>) -> Self {
-        let (mut prefixes, mut max_len) = (Vec::new(), Vec::new());
+        let (mut prefixes, mut longest) = (Vec::new(), Vec::new());
         for hir in patterns {
-            max_len.push(hir.properties().maximum_len());
+            longest.push(Longest {
+                bytes: hir.properties().maximum_len(),
+                characters: max_characters(&hir),
+            });
             prefixes.push(beginnings(&hir));
         }
-        let dfa = (!prefixes.is_empty())
-            .then(|| automaton::lazy(&prefixes, Reads::Backwards, MAX_CACHE_BYTES))
-            .flatten();
+        let automaton = |reads| {
+            Some(Automaton {
+                dfa: automaton::lazy(&prefixes, reads, MAX_CACHE_BYTES)?,
+                spare: Spares::default(),
+            })
+        };
+        let automata = automaton(Reads::Forwards).zip(automaton(Reads::Backwards));
         Self {
-            dfa,
-            max_len,
-            spare: Spares::default(),
+            automata: automata.map(<[Automaton; 2]>::from),
+            longest,
         }
     }
 
-    /// The longest that a match can be; `None` if there is no limit.
+    /// The longest that a match can be, in bytes; `None` if there is no limit.
     pub(crate) fn max_len(&self) -> Option<usize> {
-        self.max_len
+        self.longest
             .iter()
-            .try_fold(0, |max, len| Some(max.max((*len)?)))
+            .try_fold(0, |max, longest| Some(max.max(longest.bytes?)))
     }
 
     /// The earliest place at or after `from` where an undecided match may begin; the end of the text
     /// if there is none.
     pub(crate) fn earliest(&self, text: &str, from: usize) -> usize {
-        if self.max_len.is_empty() {
+        if self.longest.is_empty() {
             return text.len();
         }
-        let Some(dfa) = &self.dfa else {
+        let Some([forwards, backwards]) = &self.automata else {
             return from;
         };
-        let mut cache = self.spare.take_or(|| dfa.create_cache());
-        let earliest = self.walk(dfa, &mut cache, text.as_bytes(), from);
-        self.spare.keep(cache);
-        earliest.unwrap_or(from)
+        let found = forwards
+            .search(|dfa, cache| self.place_by_place(dfa, cache, text, from))
+            .or_else(|GaveUp| {
+                backwards.search(|dfa, cache| self.backwards(dfa, cache, text, from))
+            });
+        found.unwrap_or(from)
     }
 
-    fn walk(&self, dfa: &DFA, cache: &mut Cache, text: &[u8], from: usize) -> Option<usize> {
-        let input = Input::new(text).range(from..).anchored(Anchored::Yes);
-        let mut earliest = text.len();
-        let mut state = dfa.start_state_reverse(cache, &input).ok()?;
-        for at in (from..text.len()).rev() {
+    /// The first place from which the text to its end is a beginning.
+    fn place_by_place(
+        &self,
+        dfa: &DFA,
+        cache: &mut Cache,
+        text: &str,
+        from: usize,
+    ) -> Result<usize, GaveUp> {
+        let bytes = text.as_bytes();
+        let begin = Input::new("").anchored(Anchored::Yes);
+        let mut steps = (bytes.len() - from) * STEPS_A_BYTE + MIN_STEPS;
+        'places: for place in from..bytes.len() {
+            // Not once for all: what is learned on the way may take the place of everything that was known.
+            let state = dfa.start_state_forward(cache, &begin);
+            let mut state = state.map_err(|_| GaveUp)?;
+            for byte in &bytes[place..] {
+                state = dfa.next_state(cache, state, *byte).map_err(|_| GaveUp)?;
+                steps = steps.checked_sub(1).ok_or(GaveUp)?;
+                if state.is_tagged() {
+                    if state.is_dead() {
+                        continue 'places;
+                    } else if state.is_quit() {
+                        return Err(GaveUp);
+                    }
+                }
+            }
+            let state = dfa.next_eoi_state(cache, state).map_err(|_| GaveUp)?;
+            if state.is_match() && self.admits(dfa, cache, state, &bytes[place..]) {
+                return Ok(place);
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    /// The same, by one walk from the end of the text.
+    fn backwards(
+        &self,
+        dfa: &DFA,
+        cache: &mut Cache,
+        text: &str,
+        from: usize,
+    ) -> Result<usize, GaveUp> {
+        let bytes = text.as_bytes();
+        let input = Input::new(bytes).range(from..).anchored(Anchored::Yes);
+        let mut earliest = bytes.len();
+        let start = dfa.start_state_reverse(cache, &input);
+        let mut state = start.map_err(|_| GaveUp)?;
+        for at in (from..bytes.len()).rev() {
             // The automaton reports a match one byte late.
-            state = dfa.next_state(cache, state, text[at]).ok()?;
+            state = dfa
+                .next_state(cache, state, bytes[at])
+                .map_err(|_| GaveUp)?;
             if state.is_tagged() {
                 if state.is_match() {
-                    earliest = self.admit(dfa, cache, state, at + 1, text.len(), earliest);
+                    if self.admits(dfa, cache, state, &bytes[at + 1..]) {
+                        earliest = at + 1;
+                    }
                 } else if state.is_dead() {
-                    return Some(earliest);
+                    return Ok(earliest);
                 } else if state.is_quit() {
-                    return None;
+                    return Err(GaveUp);
                 }
             }
         }
-        state = match from.checked_sub(1) {
-            Some(before) => dfa.next_state(cache, state, text[before]).ok()?,
-            None => dfa.next_eoi_state(cache, state).ok()?,
+        let state = match from.checked_sub(1) {
+            Some(before) => dfa.next_state(cache, state, bytes[before]),
+            None => dfa.next_eoi_state(cache, state),
         };
-        if state.is_match() {
-            earliest = self.admit(dfa, cache, state, from, text.len(), earliest);
+        let state = state.map_err(|_| GaveUp)?;
+        if state.is_match() && self.admits(dfa, cache, state, &bytes[from..]) {
+            earliest = from;
         }
-        Some(earliest)
+        Ok(earliest)
     }
 
-    /// `start`, if some pattern that begins there is not yet too long; else what was earliest before.
-    fn admit(
-        &self,
-        dfa: &DFA,
-        cache: &Cache,
-        state: regex_automata::hybrid::LazyStateID,
-        start: usize,
-        end: usize,
-        earliest: usize,
-    ) -> usize {
-        let len = end - start;
-        let fits = (0..dfa.match_len(cache, state)).any(|index| {
+    /// Whether some pattern of which this is a beginning may be so long.
+    fn admits(&self, dfa: &DFA, cache: &Cache, state: LazyStateID, beginning: &[u8]) -> bool {
+        (0..dfa.match_len(cache, state)).any(|index| {
             let pattern = dfa.match_pattern(cache, state, index);
-            self.max_len[pattern.as_usize()].is_none_or(|max| len <= max)
-        });
-        if fits { start } else { earliest }
+            self.longest[pattern.as_usize()].admits(beginning)
+        })
+    }
+}
+
+impl Automaton {
+    fn search<T>(&self, search: impl FnOnce(&DFA, &mut Cache) -> T) -> T {
+        let mut cache = self.spare.take_or(|| self.dfa.create_cache());
+        let found = search(&self.dfa, &mut cache);
+        self.spare.keep(cache);
+        found
+    }
+}
+
+impl Longest {
+    fn admits(self, text: &[u8]) -> bool {
+        let characters = || text.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        let fits = |max: Option<usize>, len: usize| max.is_none_or(|max| len <= max);
+        // There are no more characters than bytes, so that they need not be counted as a rule.
+        fits(self.characters, text.len())
+            || (fits(self.bytes, text.len()) && fits(self.characters, characters()))
+    }
+}
+
+/// How many characters a match can have; `None` if there is no limit.
+fn max_characters(hir: &Hir) -> Option<usize> {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Some(0),
+        HirKind::Literal(literal) => Some(
+            std::str::from_utf8(&literal.0).map_or(literal.0.len(), |text| text.chars().count()),
+        ),
+        HirKind::Class(_) => Some(1),
+        HirKind::Capture(capture) => max_characters(&capture.sub),
+        HirKind::Concat(parts) => parts
+            .iter()
+            .try_fold(0usize, |sum, part| sum.checked_add(max_characters(part)?)),
+        HirKind::Alternation(parts) => parts
+            .iter()
+            .try_fold(0, |max, part| Some(max_characters(part)?.max(max))),
+        HirKind::Repetition(repetition) => {
+            max_characters(&repetition.sub)?.checked_mul(repetition.max? as usize)
+        }
     }
 }
 
 impl fmt::Debug for Prefixes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prefixes")
-            .field("patterns", &self.max_len.len())
+            .field("patterns", &self.longest.len())
             .finish_non_exhaustive()
     }
 }
@@ -248,6 +359,25 @@ mod tests {
         assert_eq!(prefixes(&["abc", "a{7,}"]).max_len(), None);
     }
 
+    #[test]
+    fn a_match_that_is_limited_in_characters_is_not_held_for_as_many_times_their_bytes() {
+        let gap = prefixes(&[r"set .{0,8}: x"]);
+        assert_eq!(held(&gap, "set 12345678"), "set 12345678");
+        assert_eq!(held(&gap, "set 1234567890abcdef"), "");
+        assert_eq!(held(&gap, "set éééééééé"), "set éééééééé");
+        assert_eq!(gap.max_len(), Some(4 + 8 * 4 + 3));
+    }
+
+    #[test]
+    fn text_whose_every_place_could_begin_a_match_is_read_backwards() {
+        let line = prefixes(&["[a-z]{1,4000}=", r"sk-\d+"]);
+        let text = "a".repeat(3000) + "! and sk-1";
+        assert_eq!(held(&line, &text), "sk-1");
+        let [forwards, _] = line.automata.as_ref().unwrap();
+        let gave_up = forwards.search(|dfa, cache| line.place_by_place(dfa, cache, &text, 0));
+        assert!(gave_up.is_err());
+    }
+
     const PATTERNS: &[&str] = &[
         "a(b|cd)*e",
         r"\bab{2,12}c\b",
@@ -257,6 +387,22 @@ mod tests {
     ];
 
     proptest! {
+        /// Which way the text is read is a matter of time, not of the answer.
+        #[test]
+        fn both_ways_of_reading_find_the_same_place(
+            text in "[abcdeé ]{0,40}",
+            from in any::<prop::sample::Index>(),
+        ) {
+            let all = prefixes(PATTERNS);
+            let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let from = places[from.index(places.len())];
+            let [forwards, backwards] = all.automata.as_ref().unwrap();
+            let one = forwards.search(|dfa, cache| all.place_by_place(dfa, cache, &text, from).ok());
+            let other = backwards.search(|dfa, cache| all.backwards(dfa, cache, &text, from).ok());
+            prop_assert!(one.is_some());
+            prop_assert_eq!(one, other);
+        }
+
         /// If some continuation makes a match that starts here, here is held.
         #[test]
         fn nothing_that_can_become_a_match_is_let_go(
