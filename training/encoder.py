@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains the second look: teachers, then one encoder that learns from all of them. Needs a GPU and PyTorch.
 
-    encoder.py FOLDER --teach SEED [--epochs N]     one teacher; leaves its weights beside the set
+    encoder.py FOLDER --teach SEED [--epochs N]     one teacher; leaves what it says of all windows beside the set
     encoder.py FOLDER --distil [--steps N]          the encoder, from every teacher in FOLDER; writes FOLDER/encoder.npz
 
-FOLDER is what pack.py writes. A teacher is all-MiniLM-L6-v2 with a head, fine-tuned. The encoder is the same network with a
+FOLDER is what pack.py writes. A teacher is all-mpnet-base-v2 with a head, fine-tuned. The encoder is all-MiniLM-L6-v2 with a
 smaller head, and what ships of it are eight bits a number.
 """
 
@@ -18,12 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from reference import quantise
-from train import DEVICE, OnDevice, kept_to, logits_of, loss_of, pools, rate_at, spliced, text_raw
-from windows import Set, all_windows, batches, figures
+from mpnet import WIDTH, Mpnet
+from pools import DEVICE, POOLS, Lessons, held_out, logits_of, read, say
+from reference import dequantised, quantise
+from train import Average, kept_to, loss_of, rate_at, text_raw
+from windows import Set, figures
 from wordpiece import Asset
 
-POOLS = 4
 # BERT's numbers of what a window begins with: [CLS], and [unused0] for a user or [unused1] for a tool.
 FIRST, CHANNEL = 101, 1
 
@@ -35,18 +36,14 @@ class MiniLM(nn.Module):
         super().__init__()
         from transformers import BertConfig, BertModel
 
-        data = np.load(path)
-        state = {}
-        for name in data.files:
-            if name.endswith("|q"):
-                state[name[:-2]] = torch.tensor(data[name].astype("f4") * data[name[:-2] + "|s"][:, None])
-            elif not name.endswith("|s") and name != "numbers":
-                state[name] = torch.tensor(data[name])
+        data = dict(np.load(path))
+        numbers = data.pop("numbers")
+        state = {name: torch.tensor(value) for name, value in dequantised(data).items()}
         config = BertConfig(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
         self.bert = BertModel(config, add_pooling_layer=False)
         missing = self.bert.load_state_dict(state, strict=False)
         print("missing of MiniLM:", missing.missing_keys, flush=True)
-        self.register_buffer("numbers", torch.tensor(data["numbers"]).long())
+        self.register_buffer("numbers", torch.tensor(numbers).long())
 
     def rows(self, ids, inside, channel):
         front = torch.stack([torch.full_like(channel, FIRST), channel + CHANNEL], 1)
@@ -55,13 +52,16 @@ class MiniLM(nn.Module):
         return self.bert(input_ids=ids, attention_mask=mask.long()).last_hidden_state, mask
 
 
-class Teacher(MiniLM):
-    def __init__(self, path: Path):
-        super().__init__(path)
-        self.head = nn.Sequential(nn.Dropout(0.1), nn.Linear(768, 384), nn.GELU(), nn.Dropout(0.1), nn.Linear(384, 6))
+class Teacher(nn.Module):
+    def __init__(self, folder: Path):
+        super().__init__()
+        state = dequantised({name: value for path in sorted(folder.glob("mpnet-*.npz")) for name, value in np.load(path).items()})
+        self.body = Mpnet(len(state["words.weight"]) - 3)
+        self.body.take(state)
+        self.head = nn.Sequential(nn.Dropout(0.1), nn.Linear(2 * WIDTH, 384), nn.GELU(), nn.Dropout(0.1), nn.Linear(384, 6))
 
     def forward(self, ids, inside, channel):
-        rows, mask = self.rows(ids, inside, channel)
+        rows, mask = self.body(ids, inside, channel)
         mean = (rows * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         return self.head(torch.cat([rows[:, 0], mean], -1))
 
@@ -109,16 +109,19 @@ def packed(tensors: dict) -> dict:
     return found
 
 
-def on_device(folder: Path) -> tuple[Set, torch.Tensor, list[OnDevice]]:
-    data = Set(folder / "set.npz")
-    tokens = torch.from_numpy(data.tokens.astype(np.int32)).to(DEVICE)
-    return data, tokens, [OnDevice(data, pool, tokens) for pool in pools(data)]
+def judged(judge, data: Set) -> dict:
+    pool, rows = held_out(data)
+    return figures(text_raw(logits_of(judge, pool).cpu().numpy(), pool.pool, rows), data, rows)
 
 
-def judged(model, data: Set, tokens) -> dict:
-    held = np.flatnonzero(data.held == 1)
-    pool = all_windows(data, held)
-    return figures(text_raw(logits_of(model, OnDevice(data, pool, tokens), True), pool, held), data, held)
+def quick(model):
+    """The model as a judge, in bfloat16."""
+    def judge(ids, inside, channel):
+        model.eval()
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            return model(ids, inside, channel)
+
+    return judge
 
 
 def optimiser_of(body: list, head: list, top: float, decay: float = 0.01):
@@ -144,58 +147,44 @@ def logits_with_words_hidden(model, ids, inside, channel, unknown: int):
 
 def teach(folder: Path, seed: int, epochs: int) -> None:
     torch.manual_seed(seed)
-    data, tokens, drawn = on_device(folder)
-    model, unknown, random = Teacher(folder / "teacher.npz").to(DEVICE).train(), Asset().unknown, np.random.default_rng(seed)
-    optimiser = optimiser_of(list(model.bert.parameters()), list(model.head.parameters()), 6e-5)
-    plan = [(there, *some) for epoch in range(epochs) for there in [drawn[(epoch + seed) % POOLS]] for some in batches(there.pool, 256, random)]
+    data, drawn = read(folder)
+    model, unknown, random = Teacher(folder).to(DEVICE).train(), Asset().unknown, np.random.default_rng(seed)
+    optimiser, average = optimiser_of(list(model.body.parameters()), list(model.head.parameters()), 3e-5), Average(model, 0.998)
+    plan = [(there, *some) for epoch in range(epochs) for there in [drawn[(epoch + seed) % POOLS]] for some in there.batches(256, random)]
     began = time.time()
     for number, (there, some, count) in enumerate(plan):
-        ids, inside, channel, chosen = there.windows(some)
-        logits = logits_with_words_hidden(model, ids, inside, channel, unknown)
-        step(model, optimiser, loss_of(logits, there, chosen, count, 0.005, 1.0), number / len(plan))
-        if number % 500 == 0:
+        logits = logits_with_words_hidden(model, *there.windows(some), unknown)
+        step(model, optimiser, loss_of(logits, there, some, count, 0.005, 1.0), number / len(plan))
+        average.follow()
+        if number % 200 == 0:
             print(f"teacher {seed}: {number}/{len(plan)}, {time.time() - began:.0f} s", flush=True)
-    result = judged(model, data, tokens)
+    average.take()
+    result = judged(quick(model), data)
     print(f"teacher {seed}, {time.time() - began:.0f} s: held-out recall {result['mean recall']}", flush=True)
     (folder / f"teacher-{seed}.json").write_text(json.dumps(result))
-    torch.save({name: value.half() if value.is_floating_point() else value for name, value in model.state_dict().items()}, folder / f"teacher-{seed}.pt")
+    say(quick(model), folder, seed, drawn)
+    print(f"teacher {seed} has said it all, {time.time() - began:.0f} s", flush=True)
 
 
-def distil(folder: Path, steps: int, mixed_share: float = 0.4) -> None:
+def distil(folder: Path, steps: int, spliced_share: float = 0.4) -> None:
     """The encoder learns from labels and from what all teachers say, also of windows that nobody has written."""
     torch.manual_seed(7)
-    data, tokens, drawn = on_device(folder)
-    random, unknown, teachers = np.random.default_rng(7), Asset().unknown, []
-    for path in sorted(folder.glob("teacher-*.pt")):
-        teacher = Teacher(folder / "teacher.npz")
-        teacher.load_state_dict(torch.load(path))
-        teachers.append(teacher.to(DEVICE).bfloat16().eval())
-    model = Encoder(folder / "teacher.npz").to(DEVICE).train()
-    optimiser = optimiser_of(list(model.bert.parameters()), model.head_parameters(), 1.2e-4)
-    average = [p.detach().clone() for p in model.parameters()]
-    windows = ((there, *some) for epoch in range(10**6) for there in [drawn[epoch % POOLS]] for some in batches(there.pool, 384, random))
+    lessons, unknown = Lessons(folder), Asset().unknown
+    model = Encoder(folder / "minilm.npz").to(DEVICE).train()
+    optimiser, average = optimiser_of(list(model.bert.parameters()), model.head_parameters(), 1.2e-4), Average(model, 0.998)
     began = time.time()
-    for number, (there, some, count) in zip(range(steps), windows):
-        ids, inside, channel, chosen = there.windows(some)
-        mixed = random.random() < mixed_share
-        if mixed:
-            ids, inside = spliced(ids, inside)
-        with torch.no_grad():
-            said = torch.stack([teacher(ids, inside, channel).float() for teacher in teachers]).mean(0)
+    for number, (ids, inside, channel, said, plain) in zip(range(steps), lessons.batches(384, spliced_share, np.random.default_rng(7))):
         logits = logits_with_words_hidden(model, ids, inside, channel, unknown)
-        loss = kept_to(logits, said).mean() if mixed else loss_of(logits, there, chosen, count, 0.005, 2.0, said, 0.7)
+        loss = loss_of(logits, *plain, 0.005, 2.0, said, 0.7) if plain else kept_to(logits, said).mean()
         step(model, optimiser, loss, number / steps)
-        with torch.no_grad():
-            torch._foreach_lerp_(average, list(model.parameters()), 1 - min(0.998, (number + 1) / (number + 10)))
+        average.follow()
         if number % 500 == 0:
             print(f"encoder: {number}/{steps}, loss {loss.item():.4f}, {time.time() - began:.0f} s", flush=True)
-    with torch.no_grad():
-        for p, mean in zip(model.parameters(), average):
-            p.copy_(mean)
-    result = {"steps": steps, **judged(model.eval(), data, tokens)}
+    average.take()
+    result = {"steps": steps, **judged(quick(model), lessons.data)}
     print(f"encoder, {time.time() - began:.0f} s: held-out recall {result['mean recall']}", flush=True)
     (folder / "encoder.json").write_text(json.dumps(result))
-    np.savez(folder / "encoder.npz", **packed(model.tensors()))
+    np.savez(folder / "encoder.npz", **packed(model.eval().tensors()))
 
 
 def main() -> None:

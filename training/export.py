@@ -21,7 +21,7 @@ from windows import Set, all_windows, cut_at, family_weights
 from wordpiece import Asset
 
 # The shares of held-out harmless texts that are looked at again, a user's and a tool's.
-LOOK = (0.05, 0.3)
+LOOK = (0.1, 0.4)
 # How many of them may be flagged: of a tool's, all families together; of a user's, in every kind of which so many are held out. Users' requests
 # differ more from one collection to the next than the mean over families says.
 RATE, WORST, ENOUGH = 0.003, 0.005, 100

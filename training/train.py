@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains students by the encoder's opinions, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, and encoder.npz in it.
+"""Trains students by what the teachers said, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, after `encoder.py --teach`.
 
     train.py FOLDER --students RUN.json    RUN's students; writes OUT/NAME.npz and .json for each
 """
@@ -7,7 +7,6 @@
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,13 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fast import Second
+from pools import DEVICE, Drawn, Lessons, held_out, logits_of, there
 from reference import LABELS
-from windows import WINDOW, Set, all_windows, batches, draw, figures
+from windows import figures
 from wordpiece import Asset
 
-POOLS = int(os.environ.get("POOLS", 4))
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OPTIONS = {
     "dim": 128, "bigrams": 16384, "kernel": 7, "dilations": [1, 2, 4, 8], "heads": 8, "hidden": 96,
     "rate": 2e-3, "piece_rate": 1e-3, "dropout": 0.1, "word_dropout": 0.1, "smoothing": 0.005, "teacher": 0.9,
@@ -89,28 +86,6 @@ class Student(nn.Module):
         return found | {"head.1.weight": self.head1.weight, "head.1.bias": self.head1.bias}
 
 
-class OnDevice:
-    """A pool of windows where the model is."""
-
-    def __init__(self, data: Set, pool: dict, tokens):
-        there = lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(DEVICE)  # noqa: E731
-        self.pool, self.tokens = pool, tokens
-        self.first = there(data.offset[pool["text"]] + pool["start"])
-        self.length, self.label = there(pool["length"].astype(np.int64)), there(pool["label"].astype(np.int64))
-        self.channel = there(data.channel[pool["text"]].astype(np.int64))
-        self.segment = there(pool["segment"].astype(np.int64))
-        self.weight = there(data.kind_weights()[pool["text"]])
-
-    def windows(self, some: np.ndarray):
-        """Pieces, which places are inside, channels, and the windows' numbers."""
-        most = int(self.pool["length"][some].max())
-        chosen = torch.from_numpy(some).to(DEVICE)
-        columns = torch.arange(most, device=DEVICE)
-        inside = columns[None, :] < self.length[chosen][:, None]
-        places = (self.first[chosen][:, None] + columns).clamp(max=len(self.tokens) - 1)
-        return torch.where(inside, self.tokens[places].long(), 0), inside, self.channel[chosen], chosen
-
-
 def slots_of(ids, pieces: int, bigrams: int):
     before = F.pad(ids[:, :-1], (1, 0), value=pieces)
     mixed = (before * 0x9E3779B1 + ids * 0x85EBCA77) & 0xFFFFFFFF
@@ -127,9 +102,10 @@ def kept_to(logits, teacher, recall: float = 0.0, t: float = 1.5):
     return far * (1 + recall * torch.sigmoid(raw_of(teacher)))
 
 
-def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weight, teacher=None, share=0.0, recall=0.0):
+def loss_of(logits, pool: Drawn, some, count: int, smoothing, benign_weight, teacher=None, share=0.0, recall=0.0):
     """By segment: an attack has to show in one of its windows, a harmless text in none."""
-    label, ids = there.label[chosen], there.segment[chosen]
+    chosen = there(some) if isinstance(some, np.ndarray) else some
+    label, ids = pool.label[chosen], pool.segment[chosen]
     segment = F.pad((ids[1:] != ids[:-1]).long().cumsum(0), (1, 0))
     raw = raw_of(logits.detach())
     most = torch.full((count,), -1e9, device=DEVICE).scatter_reduce(0, segment, raw, "amax")
@@ -137,33 +113,18 @@ def loss_of(logits, there: OnDevice, chosen, count: int, smoothing, benign_weigh
     part = part / torch.zeros(count, device=DEVICE).index_add(0, segment, part)[segment]
     even = 1 / torch.zeros(count, device=DEVICE).index_add(0, segment, torch.ones_like(raw))[segment]
     mixed = torch.where(label == 0, 0.5 * part + 0.5 * even, 0.9 * part + 0.1 * even)
-    weight = mixed * there.weight[chosen]
+    weight = mixed * pool.weight[chosen]
     weight = torch.where(label == 0, benign_weight * weight, weight)
     each = F.cross_entropy(logits, label, reduction="none", label_smoothing=smoothing)
     if teacher is not None:
         # What the teacher says of a window counts for each alike: it needs no attack to show.
         soft = kept_to(logits, teacher, recall)
-        return ((1 - share) * (each * weight).sum() + share * (soft * there.weight[chosen] * even).sum()) / count
+        return ((1 - share) * (each * weight).sum() + share * (soft * pool.weight[chosen] * even).sum()) / count
     return (each * weight).sum() / count
 
 
 def rate_at(done: float, warm: float = 0.05) -> float:
     return done / warm if done < warm else 0.5 * (1 + math.cos(math.pi * (done - warm) / (1 - warm))) + 0.01
-
-
-@torch.no_grad()
-def logits_of(model, there: OnDevice, is_teacher: bool, batch: int = 2048) -> np.ndarray:
-    model.eval()
-    order = np.argsort(there.pool["length"], kind="stable")
-    found = np.zeros((len(order), 6), "f4")
-    for place in range(0, len(order), batch):
-        some = order[place : place + batch]
-        ids, inside, channel, _ = there.windows(some)
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=is_teacher):
-            more = () if is_teacher else (slots_of(ids, model.count, model.o["bigrams"]),)
-            logits = model(ids, *more, inside, channel)
-        found[some] = logits.float().cpu().numpy()
-    return found
 
 
 def text_raw(logits: np.ndarray, pool: dict, rows: np.ndarray) -> np.ndarray:
@@ -173,13 +134,26 @@ def text_raw(logits: np.ndarray, pool: dict, rows: np.ndarray) -> np.ndarray:
     return best[rows]
 
 
-def pools(data: Set) -> list[dict]:
-    train = np.flatnonzero(data.held == 0)
-    return [draw(data, train, 100 + number) for number in range(POOLS)]
+class Average:
+    """The running mean of a model's numbers, which is what ships."""
+
+    def __init__(self, model: nn.Module, most: float):
+        self.model, self.most, self.steps = model, most, 0
+        self.mean = [p.detach().clone() for p in model.parameters()]
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        self.steps += 1
+        torch._foreach_lerp_(self.mean, list(self.model.parameters()), 1 - min(self.most, self.steps / (self.steps + 9)))
+
+    @torch.no_grad()
+    def take(self) -> None:
+        for p, mean in zip(self.model.parameters(), self.mean):
+            p.copy_(mean)
 
 
 class Learner:
-    """A student, what moves its numbers, and their running mean, which is what ships."""
+    """A student, and what moves its numbers."""
 
     def __init__(self, name: str, given: dict, asset: Asset):
         self.name, self.o = name, {**OPTIONS, **given}
@@ -190,109 +164,65 @@ class Learner:
             {"params": [self.model.pieces], "top": self.o["piece_rate"], "weight_decay": 0.0},
             {"params": rest, "top": self.o["rate"], "weight_decay": self.o["decay"]},
         ], lr=1e-3, fused=DEVICE.type == "cuda")  # fmt: skip
-        self.average = [p.detach().clone() for p in self.model.parameters()]
+        self.average = Average(self.model, 0.999)
 
-    def learn(self, ids, inside, channel, loss_of_logits, step: int, steps: int) -> float:
+    def judge(self, ids, inside, channel):
+        return self.model(ids, slots_of(ids, self.model.count, self.o["bigrams"]), inside, channel)
+
+    def learn(self, ids, inside, channel, said, plain, done: float) -> torch.Tensor:
         self.model.train()
+        o = self.o
         for group in self.optimiser.param_groups:
-            group["lr"] = group["top"] * rate_at(step / steps)
+            group["lr"] = group["top"] * rate_at(done)
         # Some windows are whole; of the others some words are unknown.
-        lost = (torch.rand(ids.shape, device=DEVICE) < self.o["word_dropout"]) & (torch.rand((len(ids), 1), device=DEVICE) < 0.7)
-        ids = torch.where(lost, self.model.unknown, ids)
-        loss = loss_of_logits(self.model(ids, slots_of(ids, self.model.count, self.o["bigrams"]), inside, channel), self.o)
+        lost = (torch.rand(ids.shape, device=DEVICE) < o["word_dropout"]) & (torch.rand((len(ids), 1), device=DEVICE) < 0.7)
+        logits = self.judge(torch.where(lost, self.model.unknown, ids), inside, channel)
+        if plain:
+            loss = loss_of(logits, *plain, o["smoothing"], o["benign"], said, o["teacher"], o["recall"])
+        else:
+            loss = kept_to(logits, said, o["recall"]).mean()
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimiser.step()
-        with torch.no_grad():
-            torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - min(0.999, (step + 1) / (step + 10)))
+        self.average.follow()
         return loss
 
     def state(self) -> tuple:
-        return self.model.state_dict(), self.optimiser.state_dict(), self.average
+        return self.model.state_dict(), self.optimiser.state_dict(), self.average.mean, self.average.steps
 
     def go_on(self, state: tuple) -> None:
-        model, optimiser, self.average = state
+        model, optimiser, self.average.mean, self.average.steps = state
         self.model.load_state_dict(model)
         self.optimiser.load_state_dict(optimiser)
 
-    def finish(self) -> None:
-        with torch.no_grad():
-            for p, mean in zip(self.model.parameters(), self.average):
-                p.copy_(mean)
-
-
-def spliced(ids, inside):
-    """Windows that nobody has written: the beginning of one and a later part of another. Only the encoder, or who teaches it, knows what they are."""
-    n, most = ids.shape
-    other = torch.randperm(n, device=DEVICE)
-    length = inside.sum(1)
-    first = (torch.rand(n, device=DEVICE) * (length + 1)).long()
-    second = (torch.rand(n, device=DEVICE) * (length[other] + 1)).long()
-    size = (first + length[other] - second).clamp(2, WINDOW)
-    places = torch.arange(int(size.max()), device=DEVICE).expand(n, -1)
-    mine = places < first[:, None]
-    found = torch.where(
-        mine,
-        ids.gather(1, places.clamp(max=most - 1)),
-        ids[other].gather(1, (places - first[:, None] + second[:, None]).clamp(0, most - 1)),
-    )
-    return found, places < size[:, None]
-
 
 def study(folder: Path, out: Path, run: dict) -> None:
-    """All students learn from the same windows, and the encoder is asked once for all of them."""
+    """All students learn from the same windows."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    data, asset = Set(folder / "set.npz"), Asset()
-    tokens = torch.from_numpy(data.tokens.astype(np.int32)).to(DEVICE)
-    drawn, random = [OnDevice(data, pool, tokens) for pool in pools(data)], np.random.default_rng()
-    second = Second(dict(np.load(folder / "encoder.npz")), torch.bfloat16)
+    asset, lessons = Asset(), Lessons(folder)
     learners = [Learner(name, given, asset) for name, given in run["students"].items()]
-
-    def batch_of(number: int):
-        there = drawn[number % POOLS]
-        for some, count in batches(there.pool, run.get("batch", 512), random):
-            yield there, *there.windows(some), count
-
-    def each_step():
-        for epoch in range(10**6):
-            yield from batch_of(epoch)
-
-    def take(step: int, steps: int, there, ids, inside, channel, chosen, count) -> list:
-        mixed = bool(random.random() < run["spliced"])
-        if mixed:
-            ids, inside = spliced(ids, inside)
-        said = second.logits(ids, inside, channel)
-
-        def loss(logits, o):
-            if mixed:
-                return kept_to(logits, said, o["recall"]).mean()
-            return loss_of(logits, there, chosen, count, o["smoothing"], o["benign"], said, o["teacher"], o["recall"])
-
-        return [learner.learn(ids, inside, channel, loss, step, steps) for learner in learners]
-
-    began, steps, first, windows = time.time(), run["steps"], 0, each_step()
+    began, steps, first = time.time(), run["steps"], 0
     halfway = folder / "halfway.pt"
     if halfway.exists():
         first, states = torch.load(halfway, weights_only=False)
         for learner, state in zip(learners, states):
             learner.go_on(state)
-    for step in range(first, steps):
+    for step, lesson in zip(range(first, steps), lessons.batches(run.get("batch", 512), run["spliced"], np.random.default_rng(first))):
         if time.time() - began > run.get("seconds", math.inf):
             torch.save((step, [learner.state() for learner in learners]), halfway)
             sys.exit(f"{step} of {steps} steps: the same command goes on from here")
-        losses = take(step, steps, *next(windows))
+        losses = [learner.learn(*lesson, step / steps) for learner in learners]
         if step % 500 == 0:
             said = ", ".join(f"{learner.name} {loss.item():.4f}" for learner, loss in zip(learners, losses))
             print(f"{step}/{steps}: {said}, {time.time() - began:.0f} s", flush=True)
     halfway.unlink(missing_ok=True)
-    held = np.flatnonzero(data.held == 1)
-    pool = all_windows(data, held)
-    there = OnDevice(data, pool, tokens)
+    pool, rows = held_out(lessons.data)
     for learner in learners:
-        learner.finish()
-        raw = text_raw(logits_of(learner.model, there, False), pool, held)
-        result = {"options": learner.o, "took": round(time.time() - began), "steps": steps, **figures(raw, data, held)}
+        learner.average.take()
+        learner.model.eval()
+        raw = text_raw(logits_of(learner.judge, pool).cpu().numpy(), pool.pool, rows)
+        result = {"options": learner.o, "took": round(time.time() - began), "steps": steps, **figures(raw, lessons.data, rows)}
         print(f"{learner.name}: mean recall {result['mean recall']}, {steps} steps, {result['took']} s", flush=True)
         (out / f"{learner.name}.json").write_text(json.dumps(result))
         tensors = {n: t.detach().float().cpu().numpy() for n, t in learner.model.tensors().items()}
@@ -304,7 +234,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("--students", type=Path, required=True)
-    options.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
     study(given.folder, given.out, json.loads(given.students.read_text()))
 
