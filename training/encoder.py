@@ -2,7 +2,8 @@
 """Trains the second look: teachers, then one encoder that learns from all of them. Needs a GPU and PyTorch.
 
     encoder.py FOLDER --teach SEED [--epochs N]     one teacher; leaves what it says of all windows beside the set
-    encoder.py FOLDER --distil [--steps N]          the encoder, from every teacher in FOLDER; writes FOLDER/encoder.npz
+    encoder.py FOLDER --distil [--steps N]          the encoder, from every teacher in FOLDER; writes FOLDER/encoder.npz and
+                                                what it says of all windows
 
 FOLDER is what pack.py writes. A teacher is all-mpnet-base-v2 with a head, fine-tuned. The encoder is all-MiniLM-L6-v2 with a
 smaller head, and what ships of it are eight bits a number.
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fast import Second
 from mpnet import WIDTH, Mpnet
 from pools import DEVICE, POOLS, Lessons, held_out, logits_of, read, say
 from reference import dequantised, quantise
@@ -162,14 +164,14 @@ def teach(folder: Path, seed: int, epochs: int) -> None:
     result = judged(quick(model), data)
     print(f"teacher {seed}, {time.time() - began:.0f} s: held-out recall {result['mean recall']}", flush=True)
     (folder / f"teacher-{seed}.json").write_text(json.dumps(result))
-    say(quick(model), folder, seed, drawn)
+    say(quick(model), folder, f"teacher-{seed}", drawn)
     print(f"teacher {seed} has said it all, {time.time() - began:.0f} s", flush=True)
 
 
 def distil(folder: Path, steps: int, spliced_share: float = 0.4) -> None:
     """The encoder learns from labels and from what all teachers say, also of windows that nobody has written."""
     torch.manual_seed(7)
-    lessons, unknown = Lessons(folder), Asset().unknown
+    lessons, unknown = Lessons(folder, "teacher-*"), Asset().unknown
     model = Encoder(folder / "minilm.npz").to(DEVICE).train()
     optimiser, average = optimiser_of(list(model.bert.parameters()), model.head_parameters(), 1.2e-4), Average(model, 0.998)
     began = time.time()
@@ -184,7 +186,10 @@ def distil(folder: Path, steps: int, spliced_share: float = 0.4) -> None:
     result = {"steps": steps, **judged(quick(model), lessons.data)}
     print(f"encoder, {time.time() - began:.0f} s: held-out recall {result['mean recall']}", flush=True)
     (folder / "encoder.json").write_text(json.dumps(result))
-    np.savez(folder / "encoder.npz", **packed(model.eval().tensors()))
+    tensors = packed(model.eval().tensors())
+    np.savez(folder / "encoder.npz", **tensors)
+    # As it ships, with eight bits.
+    say(Second(tensors, torch.bfloat16).logits, folder, "encoder", lessons.pools["drawn"])
 
 
 def main() -> None:

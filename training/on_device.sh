@@ -1,9 +1,9 @@
 #!/bin/bash
 # Trains on a machine with a GPU, in stages that can be run one by one. WORK is what pack.py wrote.
-#     on_device.sh WORK RUN.json OUT teachers pupils
+#     on_device.sh WORK RUN.json OUT teachers encoder students
 # teachers  RUN's number of teachers, side by side; what they say of all windows stays in WORK
-# pupils    the encoder and RUN's students, side by side, by all teachers; encoder.npz stays in WORK. The student that finds most of what was held
-#           out together with the encoder goes to OUT, for export.py
+# encoder   the second look, by all teachers; encoder.npz and what it says stay in WORK
+# students  RUN's students, by the encoder. The one that finds most of what was held out together with it goes to OUT, for export.py
 # RUN is {"teachers": 2, "epochs": 3, "encoder_steps": 8000, "spliced": 0.5, "steps": 9000, "students": {"name": {…options}}}. With
 # "seconds" the students stop after that time with an error, and go on when the stage is run again.
 set -u
@@ -22,16 +22,16 @@ train_teachers() {
   tail -qn 1 "$work"/teacher-*.log
 }
 
-train_pupils() {
+train_encoder() {
+  python3 "$here/encoder.py" "$work" --distil --steps "$(value encoder_steps)" && cp "$work"/encoder.json "$work"/encoder.npz "$work"/teacher-*.json "$out/"
+}
+
+train_students() {
   mkdir -p "$work/students"
-  python3 "$here/train.py" "$work" --students "$run" --out "$work/students" > "$work/students/log" 2>&1 &
-  local students=$!
-  [ -e "$work/encoder.npz" ] || python3 "$here/encoder.py" "$work" --distil --steps "$(value encoder_steps)" || return
-  wait $students
+  python3 "$here/train.py" "$work" --students "$run" --out "$work/students" > "$work/students/log" 2>&1
   local said=$?
   tail -n 12 "$work/students/log"
   [ $said = 0 ] || return $said
-  cp "$work"/encoder.json "$work"/encoder.npz "$work"/teacher-*.json "$out/"
   python3 "$here/fast.py" "$work" "$work/students" --run "$run" --out "$out"
 }
 
@@ -39,7 +39,8 @@ for stage in "$@"; do
   began=$SECONDS
   case $stage in
     teachers) train_teachers ;;
-    pupils) train_pupils ;;
+    encoder) train_encoder ;;
+    students) train_students ;;
     *) echo "no such stage: $stage" && false ;;
   esac || exit 1
   echo "$stage: $((SECONDS - began)) s"

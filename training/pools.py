@@ -103,16 +103,16 @@ def logits_of(judge, pool, batch: int = 2048) -> torch.Tensor:
 
 
 class Lessons:
-    """Windows with what the teachers say of them: the mean of their logits."""
+    """Windows with what somebody says of them. Of several, it is the mean of their logits."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, who: str):
         self.data, drawn = read(folder)
         self.pools = {"drawn": drawn, "spliced": [Spliced(one, number) for number, one in enumerate(drawn)]}
-        files = [np.load(path) for path in sorted(folder.glob("said-*.npz"))]
+        files = [np.load(path) for path in sorted(folder.glob(f"said-{who}.npz"))]
         self.said = {name: [there(sum(file[f"{name}-{number}"].astype("f4") for file in files) / len(files)) for number in range(POOLS)] for name in self.pools}
 
     def batches(self, size: int, spliced_share: float, random):
-        """Without an end: pieces, inside, channels, what the teachers say; for drawn windows also the pool, which ones they are, and of how many texts."""
+        """Without an end: pieces, inside, channels, what was said of them; for drawn windows also the pool, which ones they are, and of how many texts."""
         plans = {name: self.plan(name, size, random) for name in self.pools}
         while True:
             name = "spliced" if random.random() < spliced_share else "drawn"
@@ -127,10 +127,10 @@ class Lessons:
                     yield number, some, count
 
 
-def say(judge, folder: Path, seed: int, drawn: list[Drawn]) -> None:
-    """Writes what a teacher says of all windows."""
+def say(judge, folder: Path, who: str, drawn: list[Drawn]) -> None:
+    """Writes what a judge says of all windows."""
     found = {}
     for number, one in enumerate(drawn):
         for name, pool in (("drawn", one), ("spliced", Spliced(one, number))):
             found[f"{name}-{number}"] = logits_of(judge, pool).half().cpu().numpy()
-    np.savez(folder / f"said-{seed}.npz", **found)
+    np.savez(folder / f"said-{who}.npz", **found)

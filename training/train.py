@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains students by what the teachers said, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, after `encoder.py --teach`.
+"""Trains students by what the encoder said, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, after `encoder.py --distil`.
 
     train.py FOLDER --students RUN.json    RUN's students; writes OUT/NAME.npz and .json for each
 """
@@ -200,7 +200,7 @@ class Learner:
 def study(folder: Path, out: Path, run: dict) -> None:
     """All students learn from the same windows."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    asset, lessons = Asset(), Lessons(folder)
+    asset, lessons = Asset(), Lessons(folder, "encoder")
     learners = [Learner(name, given, asset) for name, given in run["students"].items()]
     began, steps, first = time.time(), run["steps"], 0
     halfway = folder / "halfway.pt"
