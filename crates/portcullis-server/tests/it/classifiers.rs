@@ -28,7 +28,7 @@ async fn our_own_tells_an_attack_from_a_question() {
     assert_eq!(code, ErrorCode::JailbreakMlDetected);
     let result = stop.classifier_result.unwrap();
     let model = result["model"].as_str().unwrap();
-    assert!(model.starts_with("portcullis-classifier/3-"), "{model}");
+    assert!(model.starts_with("portcullis-classifier/4-"), "{model}");
     for harmless in [
         "Which trains go from Vienna to Graz on Sunday evening?",
         " ",
