@@ -22,6 +22,7 @@ mod forms;
 mod frequency;
 mod literals;
 mod neighbours;
+mod outline;
 mod pattern;
 mod prefix;
 mod required;

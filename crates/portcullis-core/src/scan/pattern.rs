@@ -1,6 +1,6 @@
 //! One pattern: its regular expression and the literals that announce it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -148,7 +148,7 @@ fn cues(factor: Factor<'_>) -> Vec<Cue> {
     // Nor are short ones: how often `://` is met depends on the text.
     let short = |literal: &Literal| literal.text.len() <= literals::WINDOW;
     let everyday = factor.frequency >= EVERYDAY || factor.literals().any(short);
-    let mut outlines = Vec::new();
+    let mut outlines = HashSet::new();
     let mut cues = Vec::new();
     for place in factor.places {
         let screen = if everyday {

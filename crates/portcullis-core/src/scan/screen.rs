@@ -8,10 +8,10 @@
 //! A screen lets through whatever it is not sure of: it knows bytes, not characters, no boundaries of
 //! words, and nothing far away.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::util::start;
@@ -23,6 +23,7 @@ use regex_syntax::hir::{
 use super::automaton::{self, Reads};
 use super::literals::{Choice, Item};
 use super::neighbours::{End, Neighbours};
+use super::outline::Outline;
 use super::spares::Spares;
 
 /// So many bytes beside a literal say enough.
@@ -56,23 +57,22 @@ impl<'h> Surroundings<'h> {
     }
 
     /// What must hold around the literal. Equal outlines are kept once.
-    pub(super) fn screen(&self, known: &mut Vec<Arc<Hir>>) -> Screen {
+    pub(super) fn screen(&self, known: &mut HashSet<Outline>) -> Screen {
+        let says_something = |outline: &Hir| min_len(outline) > 0 || has_look(outline);
+        let before = Some(self.before.outline(End::Last)).filter(says_something);
+        let after = Some(self.after.outline(End::First)).filter(says_something);
         let mut keep = |outline: Hir| {
-            let says_something = min_len(&outline) > 0 || has_look(&outline);
-            says_something.then(|| match known.iter().find(|known| ***known == outline) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    known.push(Arc::new(outline));
-                    Arc::clone(&known[known.len() - 1])
-                }
-            })
+            let outline = Outline::of(&outline)?;
+            if let Some(known) = known.get(&outline) {
+                return Some(known.clone());
+            }
+            known.insert(outline.clone());
+            Some(outline)
         };
-        let before = keep(self.before.outline(End::Last));
-        let after = keep(self.after.outline(End::First));
         Screen {
-            neighbours: Neighbours::of(before.as_deref(), after.as_deref()),
-            before,
-            after,
+            neighbours: Neighbours::of(before.as_ref(), after.as_ref()),
+            before: before.and_then(&mut keep),
+            after: after.and_then(keep),
             before_first: self.before.telling > self.after.telling,
         }
     }
@@ -242,11 +242,21 @@ fn nearest(hir: &Hir, wanted: usize, end: End) -> Hir {
     }
 }
 
+#[cfg(test)]
+impl Surroundings<'_> {
+    pub(super) fn outlines(&self) -> [Hir; 2] {
+        [
+            self.before.outline(End::Last),
+            self.after.outline(End::First),
+        ]
+    }
+}
+
 /// What must hold around a literal; `None` is no condition.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Screen {
-    before: Option<Arc<Hir>>,
-    after: Option<Arc<Hir>>,
+    before: Option<Outline>,
+    after: Option<Outline>,
     /// Whether what stands after takes longer to decide.
     before_first: bool,
     pub(super) neighbours: Neighbours,
@@ -288,23 +298,24 @@ pub(super) struct Screens {
 
 /// Different outlines, and where each is.
 #[derive(Default)]
-struct Outlines {
-    all: Vec<Arc<Hir>>,
-    known: HashMap<usize, u16>,
-}
+struct Outlines(HashMap<Outline, u16>);
 
 impl Outlines {
-    fn add(&mut self, outline: Option<&Arc<Hir>>) -> Option<u16> {
+    fn add(&mut self, outline: Option<&Outline>) -> Option<u16> {
         let outline = outline?;
-        let next = u16::try_from(self.all.len()).ok()?;
-        let number = *self
-            .known
-            .entry(Arc::as_ptr(outline).addr())
-            .or_insert(next);
-        if number == next {
-            self.all.push(Arc::clone(outline));
+        if let Some(number) = self.0.get(outline) {
+            return Some(*number);
         }
+        let number = u16::try_from(self.0.len()).ok()?;
+        self.0.insert(outline.clone(), number);
         Some(number)
+    }
+
+    /// All of them by their numbers.
+    fn read(&self) -> Vec<Hir> {
+        let mut all: Vec<(&Outline, &u16)> = self.0.iter().collect();
+        all.sort_unstable_by_key(|(_, number)| **number);
+        all.into_iter().map(|(outline, _)| outline.read()).collect()
     }
 }
 
@@ -344,8 +355,8 @@ impl Screens {
     fn automata(&self) -> Option<&Automata> {
         let make = || {
             Some(Automata {
-                before: automaton::lazy(&self.before.all, Reads::Backwards, MAX_CACHE_BYTES)?,
-                after: automaton::lazy(&self.after.all, Reads::Forwards, MAX_CACHE_BYTES)?,
+                before: automaton::lazy(&self.before.read(), Reads::Backwards, MAX_CACHE_BYTES)?,
+                after: automaton::lazy(&self.after.read(), Reads::Forwards, MAX_CACHE_BYTES)?,
             })
         };
         self.automata.get_or_init(make).as_ref()
@@ -370,8 +381,8 @@ impl Screens {
 impl fmt::Debug for Screens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Screens")
-            .field("before", &self.before.all.len())
-            .field("after", &self.after.all.len())
+            .field("before", &self.before.0.len())
+            .field("after", &self.after.0.len())
             .finish_non_exhaustive()
     }
 }

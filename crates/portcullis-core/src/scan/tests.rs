@@ -1,7 +1,9 @@
+use super::outline::Outline;
 use super::pattern::Haystack;
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::select;
+use regex_syntax::hir::Hir;
 
 fn spec(regex: &str, ignore_case: bool) -> PatternSpec<'_> {
     PatternSpec {
@@ -264,6 +266,63 @@ fn classes_and_case_are_pythons() {
         let found = scanner.find(ids[0], text).is_some();
         assert_eq!(found, expected, "{regex} {text:?}");
         assert!(announced || !found, "{regex} {text:?}");
+    }
+}
+
+/// What stands around a literal is written down, and must be the same when it is read.
+#[test]
+fn outlines_are_read_as_they_were_written() {
+    let same = |spec: &PatternSpec<'_>, name: &str| {
+        let hir = dialect::parse(spec).unwrap();
+        let places = literals::required(&hir).map(|factor| factor.places);
+        let places = places.into_iter().flatten();
+        let outlines = places.flat_map(|place| place.around.outlines());
+        let compare = |outline: Hir| {
+            let read = Outline::of(&outline).unwrap().read();
+            assert_eq!(read, outline, "{name}");
+        };
+        outlines.map(compare).count()
+    };
+    let mut compared = 0;
+    for (kind, family) in crate::detectors::all() {
+        for entry in family.unwrap().entries {
+            for unspaced in [false, true] {
+                let mut spec = entry.pattern.spec(kind);
+                spec.unspaced = unspaced;
+                compared += same(&spec, &entry.id);
+            }
+        }
+    }
+    assert!(compared > 2000, "{compared}");
+    for regex in [
+        "pin(?:[0-9]{2})?: ?[0-9]{4}",
+        r"(?:\b\w+\b)?key(?:(?:a+)?b{2,3}){4}",
+        r"(?:(?:\s{1,3}é?)*)+pin(?:[^\x00-\x7f]{2}|[[a-z]&&[0-9]]|(?-u:\b)$)?",
+    ] {
+        assert!(same(&spec(regex, true), regex) > 0);
+    }
+}
+
+/// An optional part of several characters demands none.
+#[test]
+fn what_may_be_missing_beside_a_literal_may_be_missing() {
+    for (regex, unspaced, text) in [
+        ("pin(?:[0-9]{2})?: ?[0-9]{4}", false, "pin: 1234"),
+        (
+            r"treat\s+me\s+as\s+(?:[a-z]{1,12}\s{1,3})?root",
+            true,
+            "treatmeasroot",
+        ),
+    ] {
+        let spec = PatternSpec {
+            unspaced,
+            ..spec(regex, true)
+        };
+        let mut builder = ScannerBuilder::default();
+        let id = builder.add(&spec, &EventSet::standard()).unwrap();
+        let scanner = builder.build();
+        let announced = scanner.scan(text, &EventType::LlmBefore).contains(id);
+        assert!(announced, "{regex}");
     }
 }
 
