@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """all-mpnet-base-v2 over our pieces, told who speaks: what teachers are made of. Needs PyTorch.
 
     training/mpnet.py WHEELS       holds it to transformers' own; see README.md for the wheels

@@ -15,11 +15,15 @@ export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4
 value() { python3 -c "import json; print(json.load(open('$run'))['$1'])"; }
 
 train_teachers() {
+  local all=() failed=0
+  rm -f "$work"/said-teacher-*.npz
   for seed in $(seq 1 "$(value teachers)"); do
     python3 "$here/encoder.py" "$work" --teach "$seed" --epochs "$(value epochs)" > "$work/teacher-$seed.log" 2>&1 &
+    all+=($!)
   done
-  wait
+  for one in "${all[@]}"; do wait "$one" || failed=1; done
   tail -qn 1 "$work"/teacher-*.log
+  return $failed
 }
 
 train_encoder() {

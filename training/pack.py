@@ -9,7 +9,6 @@ with eight bits a number.
 
 import argparse
 import io
-import json
 import lzma
 import multiprocessing
 import os

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from windows import WINDOW, Set, all_windows, batches, draw
 

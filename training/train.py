@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains students by what the encoder said, on a machine with a GPU and PyTorch. Needs the folder that pack.py writes, after `encoder.py --distil`.
 
-    train.py FOLDER --students RUN.json    RUN's students; writes OUT/NAME.npz and .json for each
+    train.py FOLDER --students RUN.json --out OUT    RUN's students; writes OUT/NAME.npz and .json for each
 """
 
 import argparse

@@ -261,7 +261,7 @@ fn a_file_that_is_none_is_refused_by_name() {
         (
             "a second look that comes too late",
             text("\\\"from\\\": 0.", "\\\"from\\\": 1."),
-            "`second.from` is 1.633834: it must be above 0 and below the threshold",
+            "`second.from` is 1.424371: it must be above 0 and below the threshold",
         ),
         (
             "a missing tensor of the second look",
