@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the file that ships of a student and the encoder: eight bits, calibration, when to look again, threshold.
 
-    training/export.py FOLDER STUDENT.npz --options STUDENT.json --out FILE.safetensors --threshold threshold.json
+    training/export.py FOLDER STUDENT.npz --options STUDENT.json --out FILE.safetensors --threshold threshold.json --name VERSION
 
 FOLDER is what pack.py wrote, with encoder.npz and with held.npz, what both say of the held-out windows (fast.py). All numbers come
 from the held-out groups of the set alone: run it before anything is evaluated.

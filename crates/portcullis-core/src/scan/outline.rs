@@ -1,7 +1,7 @@
 //! Expressions, written down.
 //!
-//! There are thousands of outlines in a policy, and most policies ask few of them in a process's first hours or never. As a
-//! tree each takes some forty times the memory of what is written here.
+//! A policy has many outlines, and nobody asks them before a text comes. As trees they were most of what an idle server had
+//! in use.
 //!
 //! Rejected: to print them as regular expressions and parse these. That takes a hundred milliseconds for the built-in
 //! pack when the first text asks, and `(?:a+)?` is printed as `a+?`, which demands an `a`.
