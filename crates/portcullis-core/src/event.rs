@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::history::History;
+use crate::unique;
 
 /// The only schema version there is. A line that names another is refused, not guessed at.
 pub const SCHEMA_VERSION: &str = "1";
@@ -221,15 +222,15 @@ struct EventWire {
     text_content: Option<String>,
     #[serde(default)]
     tool_name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique::tool_args")]
     tool_args: Option<Map<String, Value>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique::payload")]
     payload: Option<Map<String, Value>>,
     #[serde(default)]
     timestamp: Option<f64>,
     #[serde(default, rename = "schema_version")]
     _schema_version: SchemaVersion,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "unique::members")]
     unknown: Map<String, Value>,
 }
 
@@ -240,7 +241,12 @@ impl TryFrom<EventWire> for Event {
         let mut payload = wire.payload.unwrap_or_default();
         for (key, value) in wire.unknown {
             if payload.get(&key).is_some_and(|known| *known != value) {
-                return Err(format!("`{key}` is there twice: as a field and in payload"));
+                let name = if is_plain_name(&key) {
+                    format!("`{key}`")
+                } else {
+                    "a member".to_owned()
+                };
+                return Err(format!("{name} is there twice: as a field and in payload"));
             }
             payload.insert(key, value);
         }
@@ -299,15 +305,15 @@ struct ContextWire {
     tenant_id: Option<String>,
     #[serde(default)]
     persona_id: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique::tool_context")]
     tool_context: Option<Map<String, Value>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique::strike_counts")]
     strike_counts: Option<BTreeMap<String, u64>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique::policy_config")]
     policy_config: Option<Map<String, Value>>,
     #[serde(default, rename = "schema_version")]
     _schema_version: SchemaVersion,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "unique::members")]
     extra: Map<String, Value>,
 }
 
@@ -358,6 +364,9 @@ impl TryFrom<StepWire> for Step {
 }
 
 impl Step {
+    /// What is to blame where the two cannot be joined.
+    pub const RUN_ID: &str = "event.run_id";
+
     /// Joins the two: where one does not name the run, the other does.
     pub fn new(mut context: Context, mut event: Event) -> Result<Self, String> {
         match (context.run_id.is_empty(), event.run_id.is_empty()) {
@@ -392,14 +401,74 @@ impl Serialize for SchemaVersion {
 
 impl<'de> Deserialize<'de> for SchemaVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const LONGEST: usize = 8;
         let version = Value::deserialize(deserializer)?;
         if version == SCHEMA_VERSION {
             return Ok(Self);
         }
+        // What is longer may be a secret.
+        let version = version.to_string();
+        let said = if version.len() > LONGEST {
+            String::new()
+        } else {
+            format!(" {version}")
+        };
         Err(serde::de::Error::custom(format!(
-            "unknown schema_version {version}: this build understands \"{SCHEMA_VERSION}\""
+            "unknown schema_version{said}: this build understands \"{SCHEMA_VERSION}\""
         )))
     }
+}
+
+impl Event {
+    /// Why some JSON is no event, without the values that stand in it: they may be secrets.
+    pub fn unread(error: &serde_json::Error) -> String {
+        /// What stands behind a name or a number.
+        const TAILS: [&str; 2] = ["`, expected ", "`, there are no fields"];
+        let said = error.to_string();
+        let value = said.split_once(": string \"").and_then(|(start, rest)| {
+            let (_, expected) = rest.rsplit_once("\", expected ")?;
+            Some((start, expected))
+        });
+        if let Some((start, expected)) = value {
+            let expected =
+                expected.replacen("a map", "an object, not one that is written in a string", 1);
+            return format!("{start}: a string, expected {expected}");
+        }
+        let unnamed = said.split_once('`').and_then(|(start, rest)| {
+            // A name may have such signs in it, what is expected has not.
+            let ends = TAILS.into_iter().filter_map(|tail| rest.rfind(tail));
+            let end = ends.max()?;
+            let (name, tail) = rest.split_at(end);
+            let tail = tail.trim_start_matches('`');
+            (!is_plain_name(name)).then(|| format!("{}{tail}", start.trim_end()))
+        });
+        unnamed.unwrap_or(said)
+    }
+
+    /// Where that is, as far as names are plain: `event.tool_args` of `event.tool_args.4111 1111 1111 1111`.
+    pub fn unread_at(path: &str) -> Option<String> {
+        /// No list of an event has a place with more digits.
+        const DIGITS: usize = 7;
+        let is_place =
+            |text: &str| text.len() <= DIGITS && text.bytes().all(|b| b.is_ascii_digit());
+        // `[3]` is a place in a list, and what else stands in brackets is of a name.
+        let is_plain = |name: &&str| {
+            let (name, places) = name.split_at(name.find('[').unwrap_or(name.len()));
+            is_plain_name(name) && places.split(['[', ']']).all(is_place)
+        };
+        let names: Vec<&str> = path.split('.').take_while(is_plain).collect();
+        let path = names.join(".");
+        (!path.trim_matches('.').is_empty()).then_some(path)
+    }
+}
+
+/// Whether a name is as short and plain as those of fields, so that it may be repeated: another may be a secret, or
+/// somebody's number.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    /// That of `schema_version`, and a slip.
+    const LONGEST: usize = 15;
+    let plain = |b: u8| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-');
+    name.len() <= LONGEST && name.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -419,6 +488,97 @@ mod tests {
         assert_eq!(Value::Object(event.payload), json!({"a": 1, "model": "m"}));
         let error = serde_json::from_value::<Event>(wire(2)).unwrap_err();
         assert!(error.to_string().contains("`a` is there twice"), "{error}");
+        let number = json!({
+            "event_type": "e", "run_id": "r", "payload": {"4111111111111111": 1}, "4111111111111111": 2,
+        });
+        let error = serde_json::from_value::<Event>(number).unwrap_err();
+        let expected = "a member is there twice: as a field and in payload";
+        assert_eq!(Event::unread(&error), expected);
+    }
+
+    #[test]
+    fn where_it_is_ends_before_what_is_no_plain_name() {
+        for (path, expected) in [
+            (".", None),
+            ("event.event_type", Some("event.event_type")),
+            ("context[2].tool_risk", Some("context[2].tool_risk")),
+            ("context.4111 1111 1111 1111.x", Some("context")),
+            ("context.a[4111 1111 1111 1111].x", Some("context")),
+            ("context.a[4111111111111111]", Some("context")),
+            ("context.a[hunter2", Some("context")),
+            ("AKIAIOSFODNN7EXAMPLE", None),
+        ] {
+            assert_eq!(Event::unread_at(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+
+    #[test]
+    fn an_error_does_not_repeat_what_may_be_a_secret() {
+        let secret = "ghp_0123456789\", expected abcdefghijklmnopqrstuvwxyz";
+        for (event, expected) in [
+            (
+                json!({"event_type": "e", "run_id": "r", "tool_args": secret}),
+                "invalid type: a string, expected an object, not one that is written in a string",
+            ),
+            (
+                json!({"event_type": "e", "run_id": "r", "timestamp": secret}),
+                "invalid type: a string, expected f64",
+            ),
+            (
+                json!({"event_type": "e", "run_id": 7}),
+                "invalid type: integer, expected a string",
+            ),
+            (
+                json!({"event_type": "e", "run_id": 4_111_111_111_111_111_u64}),
+                "invalid type: integer, expected a string",
+            ),
+            (
+                json!({"event_type": "e", "run_id": 4.5}),
+                "invalid type: floating point, expected a string",
+            ),
+            (
+                json!({"event_type": "e", "run_id": true}),
+                "invalid type: boolean `true`, expected a string",
+            ),
+            (
+                json!({"event_type": "e", "run_id": "r", "schema_version": secret}),
+                "unknown schema_version: this build understands \"1\"",
+            ),
+        ] {
+            let error = serde_json::from_value::<Event>(event).unwrap_err();
+            assert_eq!(Event::unread(&error), expected);
+        }
+        for (name, expected) in [
+            (
+                "evnt".to_owned(),
+                "unknown field `evnt`, there are no fields",
+            ),
+            (
+                "schema_versions".to_owned(),
+                "unknown field `schema_versions`, there are no fields",
+            ),
+            (secret.to_owned(), "unknown field, there are no fields"),
+            (
+                "AKIAIOSFODNN7EXAMPLE".to_owned(),
+                "unknown field, there are no fields",
+            ),
+            (
+                "4111111111111111".to_owned(),
+                "unknown field, there are no fields",
+            ),
+            (
+                "a`, expected 1".to_owned(),
+                "unknown field, there are no fields",
+            ),
+        ] {
+            let object = Value::from_iter([(name, json!(1))]);
+            let error = serde_json::from_value::<Nothing>(object).unwrap_err();
+            assert_eq!(Event::unread(&error), expected);
+        }
     }
 
     #[test]

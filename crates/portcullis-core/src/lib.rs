@@ -62,6 +62,7 @@ mod signals;
 mod snapshot;
 mod stream;
 mod structured;
+pub mod unique;
 pub mod views;
 
 pub use decision::{

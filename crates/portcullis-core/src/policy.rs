@@ -20,10 +20,10 @@ use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place, Report};
 use crate::route::DefaultRiskRouter;
 use crate::rules::{
-    Body, CompiledRule, DeepRuleEntry, DeepRuleSettings, DeepSettings, DeepSpec, EventScan, Rule,
-    RuleCompiler, RuleInput, RuleSettings, Subject,
+    Answer, Body, CompiledRule, DeepRuleEntry, DeepRuleSettings, DeepSettings, DeepSpec, EventScan,
+    Rule, RuleCompiler, RuleInput, RuleSettings, Subject,
 };
-use crate::scan::{EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
+use crate::scan::{Candidates, EventSet, PatternId, Prefixes, Scanner, ScannerBuilder};
 use crate::signals::SignalPatterns;
 use crate::snapshot::{Signals, ToolRiskTier, ToolRisks};
 use crate::stream::MAX_HOLD_BYTES;
@@ -316,6 +316,7 @@ impl PolicyBuilder {
                 stream_patterns: &mut stream_patterns,
                 triggers: &mut triggers,
                 evasive_events: &mut evasive_events,
+                evasive: false,
                 diagnostics,
             });
             if rule.scans {
@@ -400,6 +401,7 @@ impl RuleEntry {
                     events: compiled.events,
                     reads: compiled.reads,
                     scans,
+                    evasive: compiler.evasive,
                     body: compiled.body,
                 }
             }
@@ -412,6 +414,7 @@ impl RuleEntry {
                     events: self.events.clone().unwrap_or(info.events),
                     reads: Parts::ALL,
                     scans: false,
+                    evasive: false,
                     body: Body::Fenced(Arc::clone(rule)),
                 }
             }
@@ -628,17 +631,18 @@ impl Policy {
         };
         // Put together where it is: it is large.
         let mut found = EventScan {
-            text: self.scanner.no_candidates(),
+            text: Candidates::none(),
             window: 0..event.text().len(),
             leaves: Vec::new(),
-            names_hosts: OnceLock::new(),
+            complete: true,
+            names_hosts: Answer::default(),
         };
         let path = || Cow::Borrowed(RedactionSpec::TEXT);
-        scan.text(event.text(), path, &mut found.text, &mut found.leaves);
+        found.complete = scan.text(event.text(), path, &mut found.text, &mut found.leaves);
         if self.structured_events.contains(event_type)
             && let Some(structured) = event.structured()
         {
-            scan.structured(structured, &mut found.leaves);
+            found.complete &= scan.structured(structured, &mut found.leaves);
         }
         found
     }

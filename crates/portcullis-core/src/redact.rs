@@ -116,7 +116,11 @@ pub fn redact_event(event: &mut Event, redactions: &[RedactionSpec]) -> Result<(
 pub fn redacted_value<'e>(event: &'e Event, spec: &RedactionSpec) -> Option<Cow<'e, str>> {
     let text: Cow<'e, str> = match spec.path.strip_prefix('#') {
         None if spec.path == RedactionSpec::TEXT => Cow::Borrowed(event.text_content.as_deref()?),
-        None => Cow::Borrowed(structured_at(event, &spec.path)?.as_str()?),
+        None => match structured_at(event, &spec.path)? {
+            Value::String(text) => Cow::Borrowed(text.as_str()),
+            Value::Number(number) => Cow::Owned(number.to_string()),
+            _ => return None,
+        },
         Some(pointer) => Cow::Owned(unescape(pointer.rsplit_once('/')?.1)),
     };
     let mut cursor = Cursor::new(&text);

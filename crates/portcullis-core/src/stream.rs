@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::decision::{Action, Decision, RedactionSpec, Severity, StopSpec};
 use crate::error_code::ErrorCode;
@@ -19,7 +19,7 @@ use crate::ids::RuleId;
 use crate::policy::{Mode, Policy};
 use crate::redact::redact_text;
 use crate::resolve::{DecisionPolicy, DefaultDecisionPolicy};
-use crate::rules::{EventScan, Leaf, RuleInput};
+use crate::rules::{Answer, EventScan, Leaf, RuleInput, Searched};
 use crate::snapshot::{ContextSnapshot, Signals};
 use crate::views::{self, View};
 
@@ -210,15 +210,16 @@ impl StreamGuard {
             text: scanner.scan(text, &EventType::LlmStreamChunk),
             window: self.held_from..text.len(),
             leaves: Vec::new(),
-            names_hosts: OnceLock::new(),
+            complete: true,
+            names_hosts: Answer::default(),
         };
         if let Some((view, from)) = folded {
             owned = text.to_owned();
             scan.leaves.push(Leaf {
                 path: RedactionSpec::TEXT.into(),
-                text: &owned,
+                text: Cow::Borrowed(&owned),
                 candidates: scanner.scan(view.text(), &EventType::LlmStreamChunk),
-                view: Some(view),
+                searched: Searched::View(view),
                 from,
             });
         }
@@ -266,7 +267,9 @@ impl StreamGuard {
                 });
             }
             for leaf in &scan.leaves {
-                if let (Some(view), true) = (&leaf.view, leaf.candidates.contains(*id)) {
+                if let (Searched::View(view), true) =
+                    (&leaf.searched, leaf.candidates.contains(*id))
+                {
                     let window = leaf.from..view.text().len();
                     scanner.each_match(*id, view.text(), &leaf.candidates, window, |found| {
                         matches.push(view.original(found.whole));

@@ -1,12 +1,13 @@
 //! Walks over the structured part of an event: what it weighs, and what is in it.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::event::{Event, EventType, Structured};
 use crate::redact::Path;
-use crate::rules::Leaf;
+use crate::rules::{Leaf, Named, Searched};
 use crate::scan::{BETWEEN, Candidates, Features, Scanner};
 use crate::views::{self, Disguise, View};
 
@@ -29,18 +30,19 @@ pub(crate) struct Scan<'s> {
 }
 
 impl Scan<'_> {
-    /// Notes which patterns may match a text; its views that some may match become leaves.
+    /// Notes which patterns may match a text; its views that some may match become leaves. Whether there was room for all views.
     pub(crate) fn text<'e>(
         self,
         text: &'e str,
         path: impl Fn() -> Cow<'static, str>,
         candidates: &mut Candidates,
         leaves: &mut Vec<Leaf<'e>>,
-    ) {
+    ) -> bool {
         // No pattern matches it, and the events of tools mostly have no other.
         if text.is_empty() {
-            return;
+            return true;
         }
+        let mut complete = true;
         let features = if self.evasive || self.scanner.uses_features() {
             Features::of(text)
         } else {
@@ -52,8 +54,8 @@ impl Scan<'_> {
             if !candidates.is_empty() || view.disguise() == Disguise::Spaced {
                 leaves.push(Leaf {
                     path: path(),
-                    text,
-                    view: Some(view),
+                    text: Cow::Borrowed(text),
+                    searched: Searched::View(view),
                     from: 0,
                     candidates,
                 });
@@ -67,30 +69,39 @@ impl Scan<'_> {
             // A streamed answer is folded only: everything else depends on more than a character, and
             // so on how the answer is cut.
             if *self.event_type != EventType::LlmStreamChunk {
-                views::unmask(text, features).into_iter().for_each(&mut add);
+                let unmasked = views::unmask(text, features);
+                complete = unmasked.complete;
+                unmasked.views.into_iter().for_each(&mut add);
             }
         }
         self.scanner
             .scan_into(text, features, self.event_type, candidates);
+        complete
     }
 
-    /// Every string and member name that some pattern may match, and their views.
-    pub(crate) fn structured<'e>(self, structured: Structured<'e>, leaves: &mut Vec<Leaf<'e>>) {
+    /// Every string and member name that some pattern may match, and their views. Whether there was room for all views.
+    pub(crate) fn structured<'e>(
+        self,
+        structured: Structured<'e>,
+        leaves: &mut Vec<Leaf<'e>>,
+    ) -> bool {
         let mut short = Short::new(self);
         short.all(structured);
         if short.are_clean && !short.others {
-            return;
+            return true;
         }
         let mut walk = Walk {
             scan: self,
             skip_short: short.are_clean,
-            candidates: self.scanner.no_candidates(),
+            candidates: Candidates::none(),
             leaves,
+            complete: true,
         };
         match structured {
             Structured::ToolArgs(args) => walk.members(args, &Path::Root),
-            Structured::Result(result) => walk.value(result, &Path::Root),
+            Structured::Result(result) => walk.value(None, result, &Path::Root),
         }
+        walk.complete
     }
 
     /// Whether a text has nothing in it for anybody: no pattern may match it, and nothing is disguised.
@@ -135,7 +146,7 @@ impl<'s> Short<'s> {
             scan,
             texts: [FILLER; SHORT_TOGETHER],
             len: 0,
-            candidates: scan.scanner.no_candidates(),
+            candidates: Candidates::none(),
             are_clean: scan.scanner.joins(scan.event_type),
             others: false,
         }
@@ -144,7 +155,7 @@ impl<'s> Short<'s> {
     fn all(&mut self, structured: Structured<'_>) {
         match structured {
             Structured::ToolArgs(args) => self.members(args),
-            Structured::Result(result) => self.value(result),
+            Structured::Result(result) => self.value(None, result),
         }
         self.look();
     }
@@ -152,17 +163,25 @@ impl<'s> Short<'s> {
     fn members(&mut self, members: &Map<String, Value>) {
         for (name, value) in members {
             self.text(name);
-            self.value(value);
+            self.value(Some(name), value);
         }
     }
 
-    fn value(&mut self, value: &Value) {
+    fn value(&mut self, name: Option<&str>, value: &Value) {
         match value {
             _ if !self.are_clean => {}
-            Value::String(text) => self.text(text),
-            Value::Array(items) => items.iter().for_each(|item| self.value(item)),
+            Value::String(text) => {
+                self.text(text);
+                self.named(name, text);
+            }
+            Value::Number(number) => {
+                if let Some(number) = telling(number) {
+                    self.named(name, digits(number, &mut [0; MOST_DIGITS]));
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.value(name, item)),
             Value::Object(members) => self.members(members),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Null | Value::Bool(_) => {}
         }
     }
 
@@ -171,8 +190,29 @@ impl<'s> Short<'s> {
             self.others = true;
             return;
         }
+        self.begin(text.len());
+        self.put(self.len, text);
+    }
+
+    fn named(&mut self, name: Option<&str>, value: &str) {
+        let Some(name) = name.filter(|_| may_be_named(value) && value.len() <= SHORT) else {
+            return;
+        };
+        let name = end_of(name);
+        self.begin(OPEN.len() + name.len() + SAYS.len() + value.len() + CLOSE.len());
+        for part in [OPEN, name, SAYS] {
+            self.put(self.len, part);
+        }
+        for part in unquoted(value) {
+            self.put(self.len, part);
+        }
+        self.put(self.len, CLOSE);
+    }
+
+    /// Makes room for so many bytes.
+    fn begin(&mut self, len: usize) {
         let aligned = (self.len + BETWEEN.len()).next_multiple_of(ALIGNMENT);
-        let start = if aligned + text.len() + BETWEEN.len() <= SHORT_TOGETHER {
+        let start = if aligned + len + BETWEEN.len() <= SHORT_TOGETHER {
             aligned
         } else {
             self.look();
@@ -180,7 +220,6 @@ impl<'s> Short<'s> {
             BETWEEN.len().next_multiple_of(ALIGNMENT)
         };
         self.put(start - BETWEEN.len(), BETWEEN);
-        self.put(start, text);
     }
 
     fn put(&mut self, at: usize, text: &str) {
@@ -255,6 +294,81 @@ impl Measure {
     }
 }
 
+/// How a value is written behind its name.
+const OPEN: &str = "\"";
+const SAYS: &str = "\": \"";
+const CLOSE: &str = "\"";
+
+/// So much of a name says what stands behind it, in bytes.
+const TELLING_NAME: usize = 48;
+
+/// The end of a name, which says most: names are repeated for each item of a list, and must not weigh more than it.
+fn end_of(name: &str) -> &str {
+    &name[name.ceil_char_boundary(name.len().saturating_sub(TELLING_NAME))..]
+}
+
+/// Whether a value may be one that is known by its name: no shorter, and no longer ones are, and no few ordinary words.
+fn may_be_named(value: &str) -> bool {
+    (3..=4 << 10).contains(&value.len()) && !is_ordinary(value)
+}
+
+/// Whether a value is a few words, as most arguments are. Words for a wallet are many, and words that a machine made for a
+/// password long, or four of four letters.
+fn is_ordinary(value: &str) -> bool {
+    const FEW: usize = 40;
+    const LONG: usize = 10;
+    let plain = |b: &u8| b.is_ascii_lowercase() || *b == b' ';
+    if value.len() >= FEW || !value.as_bytes().iter().all(plain) {
+        return false;
+    }
+    let mut words = value.split(' ');
+    if value.contains(' ') {
+        words.any(|word| word.len() != 4)
+    } else {
+        value.len() < LONG
+    }
+}
+
+/// A number that may be known by its name: cards, accounts and the like are whole, and not short.
+fn telling(number: &Number) -> Option<u64> {
+    number.as_u64().filter(|number| *number >= 100)
+}
+
+/// Of the largest number.
+const MOST_DIGITS: usize = 20;
+
+/// The number as it is written.
+fn digits(number: u64, room: &mut [u8; MOST_DIGITS]) -> &str {
+    let mut rest = room.as_mut_slice();
+    let len = match write!(rest, "{number}") {
+        Ok(()) => MOST_DIGITS - rest.len(),
+        Err(_) => 0,
+    };
+    std::str::from_utf8(&room[..len]).unwrap_or_default()
+}
+
+/// A value without the quotes in it, which would end it where it does not end.
+fn unquoted(value: &str) -> impl Iterator<Item = &str> {
+    value.split_inclusive(['"', '\'', '`']).flat_map(|part| {
+        let plain = part.trim_end_matches(['"', '\'', '`']);
+        [plain, &"."[..part.len() - plain.len()]]
+    })
+}
+
+impl Named {
+    fn of(name: &str, value: &str) -> Self {
+        let mut text = [OPEN, end_of(name), SAYS].concat();
+        let start = text.len();
+        text.extend(unquoted(value));
+        let end = text.len();
+        text.push_str(CLOSE);
+        Self {
+            text,
+            value: start..end,
+        }
+    }
+}
+
 struct Walk<'w, 'e> {
     scan: Scan<'w>,
     /// Whether there is nothing in short strings.
@@ -262,6 +376,7 @@ struct Walk<'w, 'e> {
     /// None so far of the text at hand.
     candidates: Candidates,
     leaves: &'w mut Vec<Leaf<'e>>,
+    complete: bool,
 }
 
 impl<'e> Walk<'_, 'e> {
@@ -269,20 +384,47 @@ impl<'e> Walk<'_, 'e> {
         for (name, value) in members {
             let path = Path::Member(path, name);
             self.text(name, "#", &path);
-            self.value(value, &path);
+            self.value(Some(name), value, &path);
         }
     }
 
-    fn value(&mut self, value: &'e Value, path: &Path<'_>) {
+    fn value(&mut self, name: Option<&str>, value: &'e Value, path: &Path<'_>) {
         match value {
-            Value::String(text) => self.text(text, "", path),
+            Value::String(text) => {
+                self.text(text, "", path);
+                self.named(name, Cow::Borrowed(text), path);
+            }
+            Value::Number(number) => {
+                if let Some(number) = telling(number) {
+                    self.named(name, Cow::Owned(number.to_string()), path);
+                }
+            }
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    self.value(item, &Path::Item(path, index));
+                    self.value(name, item, &Path::Item(path, index));
                 }
             }
             Value::Object(members) => self.members(members, path),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// The same value behind its name, if that says something of it.
+    fn named(&mut self, name: Option<&str>, value: Cow<'e, str>, path: &Path<'_>) {
+        let is_known = self.skip_short && value.len() <= SHORT;
+        let Some(name) = name.filter(|_| !is_known && may_be_named(&value)) else {
+            return;
+        };
+        let named = Named::of(name, &value);
+        let candidates = self.scan.scanner.scan(&named.text, self.scan.event_type);
+        if !candidates.is_empty() {
+            self.leaves.push(Leaf {
+                path: Cow::Owned(path.pointer()),
+                text: value,
+                searched: Searched::Named(named),
+                from: 0,
+                candidates,
+            });
         }
     }
 
@@ -291,16 +433,16 @@ impl<'e> Walk<'_, 'e> {
             return;
         }
         let path = || Cow::Owned(path.pointer_after(prefix));
-        self.scan
+        self.complete &= self
+            .scan
             .text(text, path, &mut self.candidates, self.leaves);
         if !self.candidates.is_empty() {
-            let none = self.scan.scanner.no_candidates();
             self.leaves.push(Leaf {
                 path: path(),
-                text,
-                view: None,
+                text: Cow::Borrowed(text),
+                searched: Searched::Plain,
                 from: 0,
-                candidates: std::mem::replace(&mut self.candidates, none),
+                candidates: std::mem::replace(&mut self.candidates, Candidates::none()),
             });
         }
     }
@@ -308,7 +450,7 @@ impl<'e> Walk<'_, 'e> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{LazyLock, OnceLock};
+    use std::sync::LazyLock;
 
     use proptest::prelude::*;
     use serde_json::json;
@@ -319,7 +461,7 @@ mod tests {
     use crate::event::Context;
     use crate::pack;
     use crate::policy::Policy;
-    use crate::rules::{EventScan, RuleInput};
+    use crate::rules::{Answer, EventScan, RuleInput};
     use crate::snapshot::{ContextBuilder as _, DefaultContextBuilder, Signals};
 
     static POLICY: LazyLock<Policy> = LazyLock::new(|| pack::load_default().unwrap().policy);
@@ -335,10 +477,11 @@ mod tests {
             snapshot: &snapshot,
         };
         let scan = EventScan {
-            text: POLICY.scanner().no_candidates(),
+            text: Candidates::none(),
             window: 0..0,
             leaves,
-            names_hosts: OnceLock::new(),
+            complete: true,
+            names_hosts: Answer::default(),
         };
         let subject = POLICY.subject(input, &scan);
         let rules = POLICY.rules().iter();
@@ -380,7 +523,7 @@ mod tests {
             is_result: bool,
         ) {
             let members: Map<String, Value> =
-                members.into_iter().map(|(name, text)| (name, json!([text, 1]))).collect();
+                members.into_iter().map(|(name, text)| (name, json!([text, 123_456]))).collect();
             let event = if is_result {
                 let mut event = Event::new(EventType::ToolCallResult, "r");
                 event.payload.insert("result".to_owned(), Value::Object(members));
@@ -399,12 +542,13 @@ mod tests {
             let mut walk = Walk {
                 scan,
                 skip_short: false,
-                candidates: POLICY.scanner().no_candidates(),
+                candidates: Candidates::none(),
                 leaves: &mut apart,
+                complete: true,
             };
             match structured {
                 Structured::ToolArgs(args) => walk.members(args, &Path::Root),
-                Structured::Result(result) => walk.value(result, &Path::Root),
+                Structured::Result(result) => walk.value(None, result, &Path::Root),
             }
             prop_assert_eq!(decisions(&event, together), decisions(&event, apart));
         }

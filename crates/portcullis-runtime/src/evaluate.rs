@@ -353,6 +353,10 @@ impl Gateway {
                 outcome
             };
             last = now;
+            let outcome = match rule.missed(subject) {
+                None => outcome,
+                Some(missed) => outcome.having_missed(missed),
+            };
             gathered.take(place, rule, input.event, outcome, took, settings);
             gathered.last = Some(now);
         }

@@ -15,6 +15,8 @@ use crate::gateway::Gathered;
 /// How a fast rule fared.
 pub(crate) enum FastOutcome {
     Said(Option<Decision>),
+    /// What it said of what it saw, and why that was not all.
+    InPart(Option<Decision>, RuleError),
     Failed(RuleError),
     TimedOut,
 }
@@ -28,6 +30,16 @@ impl FastOutcome {
         match answer {
             Ok(decision) => Self::Said(decision),
             Err(error) => Self::Failed(error),
+        }
+    }
+
+    /// The outcome of a rule that has not seen all. A STOP is certain whatever the rest is.
+    pub(crate) fn having_missed(self, missed: RuleError) -> Self {
+        match self {
+            Self::Said(said) if said.as_ref().is_none_or(|one| one.action != Action::Stop) => {
+                Self::InPart(said, missed)
+            }
+            outcome => outcome,
         }
     }
 }
@@ -97,6 +109,23 @@ impl Gathered {
                     },
                 );
                 (RuleOutcome::Decided, None)
+            }
+            FastOutcome::InPart(decision, error) => {
+                // It stays even where the rule's failing is let pass: a redaction is one as far as it goes.
+                if let Some(decision) = decision {
+                    let rule_id = id.clone();
+                    self.decide(
+                        place,
+                        Decision {
+                            rule_id,
+                            ..decision
+                        },
+                    );
+                }
+                (
+                    RuleOutcome::Failed,
+                    Some((ErrorCode::SyncError, format!("Rule failed: {error}"))),
+                )
             }
             FastOutcome::Failed(error) => (
                 RuleOutcome::Failed,

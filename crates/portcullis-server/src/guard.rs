@@ -138,10 +138,9 @@ fn parse(bytes: &[u8]) -> Result<(Step, Option<String>), EvaluateError> {
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let body: Body = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
         EvaluateError::Invalid {
-            field: (path != ".").then_some(path),
-            message: error.inner().to_string(),
+            field: Event::unread_at(&error.path().to_string()),
+            message: Event::unread(error.inner()),
         }
     })?;
     deserializer.end().map_err(|error| EvaluateError::Invalid {
@@ -155,7 +154,7 @@ fn parse(bytes: &[u8]) -> Result<(Step, Option<String>), EvaluateError> {
         ..
     } = body;
     let step = Step::new(context, event).map_err(|message| EvaluateError::Invalid {
-        field: None,
+        field: Some(Step::RUN_ID.to_owned()),
         message,
     })?;
     if approval.as_ref().is_some_and(|id| id.len() > MAX_ID) {

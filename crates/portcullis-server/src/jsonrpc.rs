@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use portcullis_core::guardrails::FieldError;
+use portcullis_core::unique;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -173,7 +174,7 @@ impl Call<'_> {
                 "must be an object: parameters go by name".to_owned(),
             ));
         }
-        serde_json::from_str(raw.get()).map_err(|error| {
+        unique::object(raw.get()).map_err(|error| {
             if error.to_string().starts_with("recursion limit") {
                 return invalid(format!("is nested deeper than {MAX_DEPTH} levels"));
             }

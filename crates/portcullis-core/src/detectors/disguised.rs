@@ -59,6 +59,7 @@ pub(super) fn each(text: &str, features: Features, mut found: impl FnMut(Reading
             views::fold(piece).into_iter().for_each(&mut add);
         }
         views::unmask(piece, features)
+            .views
             .into_iter()
             .for_each(&mut add);
     }

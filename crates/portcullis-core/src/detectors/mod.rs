@@ -114,6 +114,7 @@ families! {
     Pii "network": "pii/network.yaml",
     Pii "crypto": "pii/crypto.yaml",
     Shell "obfuscation": "shell/obfuscation.yaml",
+    Shell "secret-files": "shell/secret-files.yaml",
     Injection "direct": "injection/direct.yaml",
     Injection "jailbreak": "injection/jailbreak.yaml",
     Injection "extraction": "injection/extraction.yaml",

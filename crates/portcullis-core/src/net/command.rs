@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::insert;
+
 /// Commands whose arguments are hosts, with the options whose values are not. Names that are also
 /// everyday words, such as `host`, are left out. Sorted.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -14,10 +16,14 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("drill", &[]),
     ("fping", PING),
     ("ftp", &[]),
+    ("getent", &[]),
+    ("git", GIT),
     ("hping3", PING),
     ("irm", &["-OutFile", "-TimeoutSec"]),
     ("iwr", &["-OutFile", "-TimeoutSec"]),
+    ("lftp", &["-e", "-c", "-u", "-p"]),
     ("lynx", &[]),
+    ("mongosh", &["--eval", "-f", "--file"]),
     ("mtr", PING),
     ("mysql", &[]),
     ("nc", &["-w", "-i", "-p"]),
@@ -32,15 +38,18 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("redis-cli", &["-i"]),
     ("rsync", COPY),
     ("scp", COPY),
-    ("sftp", COPY),
+    ("sftp", SFTP),
     ("socat", &["-t", "-T"]),
     ("ssh", &["-i", "-p", "-o", "-F"]),
+    ("swaks", &["--body", "--header", "--attach"]),
     ("telnet", &[]),
     ("tftp", &[]),
     ("tracepath", PING),
     ("traceroute", PING),
     ("w3m", &[]),
     ("wget", WGET),
+    ("xh", &["-o", "--output"]),
+    ("xhs", &["-o", "--output"]),
 ];
 
 const CURL: &[&str] = &[
@@ -97,11 +106,23 @@ const WGET: &[&str] = &[
 ];
 const PING: &[&str] = &["-i", "-W", "-w", "-s", "-c", "-t", "-q", "-m", "-f"];
 const COPY: &[&str] = &["-i", "-P", "-p", "-o", "-l", "-F"];
+const SFTP: &[&str] = &[
+    "-i", "-P", "-o", "-l", "-F", "-b", "-B", "-c", "-D", "-R", "-S",
+];
+const GIT: &[&str] = &["-C", "-c", "-m", "--message", "-F", "-b", "-o"];
 
 /// Words that may stand before a command.
-const PREFIXES: [&str; 16] = [
+const PREFIXES: [&str; 24] = [
     "sudo",
     "doas",
+    "nice",
+    "ionice",
+    "setsid",
+    "stdbuf",
+    "busybox",
+    "toybox",
+    "powershell",
+    "pwsh",
     "env",
     "exec",
     "command",
@@ -116,6 +137,11 @@ const PREFIXES: [&str; 16] = [
     "while",
     "!",
     "proxychains",
+];
+
+/// Their options that take a value.
+const PREFIX_OPTIONS: [&str; 10] = [
+    "-u", "--user", "-g", "--group", "-D", "--chdir", "-k", "-s", "-I", "-a",
 ];
 
 /// Whether a word names a command that reaches the network, with or without its folder.
@@ -173,18 +199,47 @@ impl Regions {
 struct Command {
     /// Options whose value is no host.
     options: &'static [&'static str],
-    /// Whether a host is told from a file by its `:`.
-    copies: bool,
+    sign: Sign,
+    /// Whether it is of no use without a host.
+    needs_host: bool,
+}
+
+/// What tells a host from a file.
+#[derive(Debug, Clone, Copy)]
+enum Sign {
+    None,
+    /// `HOST:FILE`.
+    Colon,
+    /// `USER@HOST:FILE`.
+    User,
+}
+
+impl Sign {
+    fn is_in(self, word: &str) -> bool {
+        match self {
+            Self::None => true,
+            Self::Colon => word.contains(':'),
+            Self::User => {
+                let rest = word.split_once('@').map_or("", |(_, rest)| rest);
+                rest.contains(':')
+            }
+        }
+    }
 }
 
 /// Reads up to the command's name, past `sudo` and the like.
 fn network_command(words: &mut Words<'_>) -> Option<Command> {
     const MOST: usize = 8;
+    let mut takes_value = false;
     for seen in 0..MOST {
         let (word, _) = words.next()?;
         if let Some(command) = lookup(&word) {
             return Some(command);
         }
+        if std::mem::take(&mut takes_value) {
+            continue;
+        }
+        takes_value = seen > 0 && PREFIX_OPTIONS.contains(&&*word);
         let option = seen > 0 && word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         if !PREFIXES.contains(&&*word) && !word.contains('=') && !option {
             return None;
@@ -208,7 +263,15 @@ fn named(name: &str) -> Option<Command> {
     let place = COMMANDS.binary_search_by_key(&name, |(known, _)| known);
     Some(Command {
         options: COMMANDS[place.ok()?].1,
-        copies: matches!(name, "scp" | "sftp" | "rsync"),
+        sign: match name {
+            "scp" | "rsync" => Sign::Colon,
+            "git" => Sign::User,
+            _ => Sign::None,
+        },
+        needs_host: !matches!(
+            name,
+            "getent" | "mongosh" | "mysql" | "openssl" | "psql" | "redis-cli" | "socat"
+        ),
     })
 }
 
@@ -241,7 +304,7 @@ pub(super) struct Arguments<'t> {
 
 impl<'t> Arguments<'t> {
     /// The arguments of the command that starts here, if it reaches the network.
-    pub(super) fn of(text: &'t str, at: usize, inside: bool) -> Option<Self> {
+    pub(super) fn of(text: &'t str, at: usize, nested: bool) -> Option<Self> {
         /// Every quote may start a command, so that looking for its name must not take long.
         const HEAD: usize = 256;
         let next = text.as_bytes().get(at).copied().unwrap_or_default();
@@ -252,11 +315,12 @@ impl<'t> Arguments<'t> {
             return None;
         }
         let head = &text[..text.floor_char_boundary(at + HEAD)];
-        let mut words = Words::new(head, at, inside);
+        let quoted = before.is_some_and(quote);
+        let mut words = Words::new(head, at, nested, quoted);
         let command = network_command(&mut words)?;
         Some(Self {
             command,
-            words: Words::new(text, words.at, inside),
+            words: Words::new(text, words.at, nested, quoted),
             after_option: false,
         })
     }
@@ -271,17 +335,20 @@ impl<'t> Arguments<'t> {
             }
             if word.starts_with('-') {
                 self.after_option = true;
-                match value_of(&word) {
+                let value = value_of(&word).filter(|value| self.command.sign.is_in(value));
+                match value {
                     Some(value) => return Some((Cow::Owned(value.to_owned()), span)),
                     None => continue,
                 }
             }
             // `-c 0` is a count, `nc 0 80` is not.
-            if after_option && word == "0" || word.contains(char::is_whitespace) {
+            let blank = |text: &str| text.contains(char::is_whitespace);
+            let several = || blank(&word) && blank(&insert::without(&word));
+            if after_option && word == "0" || several() {
                 continue;
             }
             let word = without_protocol(word);
-            if self.command.copies && !word.contains(':') {
+            if !self.command.sign.is_in(&word) {
                 continue;
             }
             return Some((word, span));
@@ -290,6 +357,11 @@ impl<'t> Arguments<'t> {
 
     pub(super) fn end(&self) -> usize {
         self.words.at
+    }
+
+    /// Whether one of them must be a host, whatever it looks like.
+    pub(super) fn need_host(&self) -> bool {
+        self.command.needs_host
     }
 }
 
@@ -326,11 +398,18 @@ struct Words<'t> {
     at: usize,
     /// Inside quotes, further ones part words like blanks.
     inside: bool,
+    /// Inside another command's arguments, so that commands further in are left for their own turn.
+    nested: bool,
 }
 
 impl<'t> Words<'t> {
-    fn new(text: &'t str, at: usize, inside: bool) -> Self {
-        Self { text, at, inside }
+    fn new(text: &'t str, at: usize, nested: bool, quoted: bool) -> Self {
+        Self {
+            text,
+            at,
+            inside: nested || quoted,
+            nested,
+        }
     }
 
     fn next(&mut self) -> Option<(Cow<'t, str>, Range<usize>)> {
@@ -373,11 +452,24 @@ impl<'t> Words<'t> {
 
     /// Skips to the end of the word; says whether it had neither quotes nor backslashes.
     fn skip_word(&mut self) -> bool {
+        /// So many brackets of a word that close nowhere near are tried, so that no byte is read for each of hundreds.
+        const TRIES: usize = 8;
         let bytes = self.text.as_bytes();
         let mut quote = None;
         let mut plain = true;
+        let mut tries = 0;
         while let Some(&byte) = bytes.get(self.at) {
             match (quote, byte) {
+                (None, b'$' | b'{' | b'`') if !self.nested && tries < TRIES => {
+                    if let Some(length) = insert::length(&self.text[self.at..]) {
+                        self.at += length;
+                        continue;
+                    }
+                    tries += 1;
+                    if byte == b'`' {
+                        break;
+                    }
+                }
                 (Some(open), _) if byte == open => quote = None,
                 (None, _) if self.is_blank(byte) => break,
                 (None, b'"' | b'\'') => {

@@ -1,11 +1,12 @@
 //! Finds the hosts in a text.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
 use super::command::{self, Arguments};
-use super::host::{Host, decode};
+use super::host::{Host, decode, is_forbidden};
+use super::insert;
 
 /// A host in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +59,13 @@ pub(crate) fn hosts_if<B>(
     visit: &mut dyn FnMut(&Found<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let start = text.len() - text.trim_start_matches(|c: char| c <= ' ').len();
-    let mut finder = Finder { text, start, visit };
+    let mut finder = Finder {
+        text,
+        start,
+        visit,
+        named: false,
+        inserted: None,
+    };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b',');
     if text.bytes().all(plain) {
         // Only its name can make a host of it.
@@ -147,18 +154,50 @@ struct Finder<'v, 't, B> {
     /// Past the blanks that it starts with.
     start: usize,
     visit: &'v mut Visit<'v, B>,
+    /// Of the command that is read: whether it names a host, and where all of one is put in.
+    named: bool,
+    inserted: Option<Range<usize>>,
 }
 
 impl<B> Finder<'_, '_, B> {
+    /// A host as a URL has it: every reading of it.
     fn emit(&mut self, raw: &str, span: Range<usize>, position: Position) -> ControlFlow<B> {
-        match Host::parse(raw) {
+        self.named = true;
+        let mut visit = |host: Option<Host<'_>>| match host {
             Some(host) => (self.visit)(&Found {
                 host,
-                span,
+                span: span.clone(),
                 position,
             }),
             None => ControlFlow::Continue(()),
+        };
+        let (name, rest) = raw.split_at(name_end(raw));
+        if rest.is_empty() {
+            let named = raw.contains(char::is_alphanumeric);
+            return visit(Host::parse(raw).or_else(|| named.then(|| Host::ending(raw))));
         }
+        visit(Host::parse(name))?;
+        if let Some(end) = insert::end(raw) {
+            let without = insert::without(raw);
+            if without.len() > name.len() {
+                visit(Host::parse(&without))?;
+            }
+            return visit(Some(Host::ending(&raw[end..])));
+        }
+        visit(names_more(rest).then(|| Host::ending(rest)))
+    }
+
+    /// Every host that an authority may have.
+    fn emit_authority(
+        &mut self,
+        authority: &str,
+        span: Range<usize>,
+        position: Position,
+    ) -> ControlFlow<B> {
+        for from in host_starts(authority) {
+            self.emit(host_of(&authority[from..]), span.clone(), position)?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// The text as one host, if it goes under a name for hosts or can be nothing else.
@@ -177,7 +216,12 @@ impl<B> Finder<'_, '_, B> {
             host.contains(['.', 'x', 'X']) && host.bytes().all(number) && is_port(port)
         });
         if bare_port || text.contains("::") {
-            return self.bare(text, at, Position::Port);
+            let position = if is_host() {
+                Position::Key
+            } else {
+                Position::Port
+            };
+            return self.bare(text, at, position);
         }
         if text.contains("://") || !could_be_host(text) || !is_host() {
             return ControlFlow::Continue(());
@@ -191,33 +235,44 @@ impl<B> Finder<'_, '_, B> {
 
     /// `[user@]host[:port][/path]`, where only something else tells that it is one.
     fn bare(&mut self, token: &str, span: Range<usize>, position: Position) -> ControlFlow<B> {
-        let authority = token
-            .split(['/', '\\', '?', '#'])
-            .next()
-            .unwrap_or_default();
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        let host = if host.starts_with('[') {
-            host.split_inclusive(']').next().unwrap_or_default()
-        } else if host.matches(':').nth(1).is_some() {
-            return match super::address::parse_v6(host) {
-                Some(address) => (self.visit)(&Found {
-                    host: Host::V6(address),
-                    span,
-                    position,
-                }),
-                None => ControlFlow::Continue(()),
-            };
-        } else {
-            host.split(':').next().unwrap_or_default()
+        let authority = &token[..authority_end(token)];
+        // A network has no port, and no user.
+        let address = !authority.contains([':', '@']) || authority.parse::<Ipv6Addr>().is_ok();
+        let network = position == Position::Key && token[authority.len()..] == *"/0" && address;
+        let listens = network || position == Position::Port;
+        let mut visit = |host: Option<Host<'_>>| match host {
+            Some(host) if !(listens && host.is_unspecified()) => (self.visit)(&Found {
+                host,
+                span: span.clone(),
+                position,
+            }),
+            _ => ControlFlow::Continue(()),
         };
-        let Some(host) = Host::parse(host).filter(|found| is_plausible(host, found)) else {
-            return ControlFlow::Continue(());
-        };
-        (self.visit)(&Found {
-            host,
-            span,
-            position,
-        })
+        for from in host_starts(authority) {
+            let host = &authority[from..];
+            let portless = &host[..port_start(host)];
+            match insert::end(portless) {
+                Some(end) => {
+                    // What is put in may be nothing.
+                    let without = insert::without(host);
+                    let whole = bare_host(&without);
+                    let rest = &portless[end..];
+                    let ending = (whole.is_some() || names_more(rest)).then(|| Host::ending(rest));
+                    if ending.is_none() {
+                        self.inserted = Some(span.clone());
+                    }
+                    self.named |= ending.is_some();
+                    visit(whole)?;
+                    visit(ending)?;
+                }
+                None => {
+                    let host = bare_host(host);
+                    self.named |= host.is_some();
+                    visit(host)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// A URL whose `:` is here.
@@ -254,8 +309,11 @@ impl<B> Finder<'_, '_, B> {
             let whole = &authority[..end.unwrap_or(authority.len())];
             if whole.contains(['\t', '\r', '\n', '"', '\'', '<', '>', '`', ' ']) {
                 let joined = whole.replace(['\t', '\r', '\n'], "");
-                let host = host_of(joined.rsplit('@').next().unwrap_or_default());
-                self.emit(host, start..start + whole.len(), Position::Url)?;
+                for from in host_starts(&joined) {
+                    let host = &joined[from..];
+                    let host = host_of(&host[..authority_end(host)]);
+                    self.emit(host, start..start + whole.len(), Position::Url)?;
+                }
             }
         }
         self.authority(authority, start, Position::Url)
@@ -265,10 +323,11 @@ impl<B> Finder<'_, '_, B> {
     fn authority(&mut self, text: &str, start: usize, position: Position) -> ControlFlow<B> {
         let end = authority_end(text);
         let authority = &text[..end];
-        let userinfo = authority.rfind('@').map_or(0, |at| at + 1);
-        let host = host_of(&authority[userinfo..]);
-        let span = start + userinfo..start + userinfo + host.len();
-        self.emit(host, span, position)?;
+        for from in host_starts(authority) {
+            let host = host_of(&authority[from..]);
+            let span = start + from..start + from + host.len();
+            self.emit(host, span, position)?;
+        }
         // Some clients end the authority here and some do not: `http://a.example\@127.1/`.
         let rest = &text[end..];
         let Some(second) = rest.get(1..).and_then(|rest| rest.strip_prefix('@')) else {
@@ -302,8 +361,7 @@ impl<B> Finder<'_, '_, B> {
         let end = authority_end(rest);
         let decoded = decode(&rest[..end]);
         let authority = &decoded[..authority_end(&decoded)];
-        let host = host_of(authority.rsplit('@').next().unwrap_or_default());
-        self.emit(host, start..start + end, Position::Url)
+        self.emit_authority(authority, start..start + end, Position::Url)
     }
 
     /// A name or a bracketed address whose port follows this `:`.
@@ -362,19 +420,18 @@ impl<B> Finder<'_, '_, B> {
         let token = self.text[start..at + length].trim_end_matches(['.', '-', '_']);
         let end = start + token.len();
         if token.ends_with(|c: char| c.is_ascii_digit()) {
-            let mut offset = start;
-            for piece in token.split(['-', '_']) {
-                if let Some(quad) = quad(piece) {
-                    self.emit_quad(quad, piece, offset)?;
-                }
-                offset += piece.len() + 1;
-            }
-            return ControlFlow::Continue(());
+            return self.quads(start..end);
         }
         let quoted = |b: u8| matches!(b, b'"' | b'\'' | b'`');
         let before = start.checked_sub(1).map(|at| bytes[at]);
         let after = bytes.get(end).copied();
+        // `$(id).b.example`, `$X.b.example`.
+        let inserted = match before {
+            Some(b'}' | b')' | b'`') => start == at,
+            before => before == Some(b'$'),
+        };
         let announced = match (before, after) {
+            _ if inserted => after.is_none_or(|b| quoted(b) || b" /:;|&)".contains(&b)),
             // Part of a path.
             (Some(b'/'), _) => false,
             (_, Some(b'/')) | (Some(b'='), _) | (None, None) => true,
@@ -383,16 +440,44 @@ impl<B> Finder<'_, '_, B> {
         };
         let letters = token.rsplit('.').next().unwrap_or_default();
         let top = letters.len() >= 2 && letters.bytes().all(|b| b.is_ascii_alphabetic());
+        if announced && top && inserted {
+            if !names_more(&self.text[at + 1..end]) {
+                return ControlFlow::Continue(());
+            }
+            return (self.visit)(&Found {
+                host: Host::ending(&self.text[at..end]),
+                span: at..end,
+                position: Position::Loose,
+            });
+        }
         if announced && top {
             return self.emit(token, start..end, Position::Loose);
         }
         ControlFlow::Continue(())
     }
 
+    /// The addresses in a token that ends with a digit.
+    fn quads(&mut self, token: Range<usize>) -> ControlFlow<B> {
+        let (before, after) = (&self.text[..token.start], &self.text[token.end..]);
+        // No other private address begins with a number as small as a version's.
+        let is_version =
+            |quad: &Ipv4Addr| quad.octets()[0] == 10 && announces_version(before, after);
+        let mut offset = token.start;
+        for piece in self.text[token].split(['-', '_']) {
+            if let Some(quad) = quad(piece).filter(|quad| !is_version(quad)) {
+                self.emit_quad(quad, piece, offset)?;
+            }
+            offset += piece.len() + 1;
+        }
+        ControlFlow::Continue(())
+    }
+
     fn emit_quad(&mut self, quad: Ipv4Addr, piece: &str, start: usize) -> ControlFlow<B> {
-        // 255.255.255.0 is a netmask.
+        // 255.255.255.0 is a netmask, 0.0.0.0 what a server listens on.
         let bits = u32::from(quad);
-        if bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() >= 32 {
+        if quad.octets()[0] == 0
+            || bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() >= 32
+        {
             return ControlFlow::Continue(());
         }
         self.emit(piece, start..start + piece.len(), Position::Quad)
@@ -403,36 +488,65 @@ impl<B> Finder<'_, '_, B> {
         let Some(inside) = regions.enter(at) else {
             return ControlFlow::Continue(());
         };
-        let quoted = self.text[..at].ends_with(['"', '\'']);
-        let Some(mut arguments) = Arguments::of(self.text, at, inside || quoted) else {
+        let Some(mut arguments) = Arguments::of(self.text, at, inside) else {
             return ControlFlow::Continue(());
         };
+        (self.named, self.inserted) = (false, None);
         while let Some((word, span)) = arguments.next() {
             let unquoted = matches!(word, Cow::Owned(_));
             self.argument(&word, unquoted, span)?;
         }
         regions.leave(inside, arguments.end());
-        ControlFlow::Continue(())
+        // `curl $URL`: nothing is known of where it goes.
+        match self.inserted.take() {
+            Some(span) if !self.named && arguments.need_host() => (self.visit)(&Found {
+                host: Host::ending(""),
+                span,
+                position: Position::Argument,
+            }),
+            _ => ControlFlow::Continue(()),
+        }
     }
 
     fn argument(&mut self, word: &str, unquoted: bool, span: Range<usize>) -> ControlFlow<B> {
         match word.find("://") {
-            // The text itself is searched for URLs; this one has only just come out of its quotes.
-            Some(at) if unquoted => {
+            Some(at) => {
+                self.named = true;
                 let rest = word[at + 3..].trim_start_matches(['/', '\\']);
                 let authority = &rest[..authority_end(rest)];
-                let host = host_of(authority.rsplit('@').next().unwrap_or_default());
-                self.emit(host, span, Position::Argument)
+                let dotless = || Host::parse(host_of(authority)).is_some_and(|h| h.is_dotless());
+                // The text itself is searched for URLs. This one has only just come out of its quotes, or only a
+                // command makes a host of its name.
+                if unquoted || dotless() {
+                    return self.emit_authority(authority, span, Position::Argument);
+                }
+                ControlFlow::Continue(())
             }
-            Some(_) => ControlFlow::Continue(()),
             None => self.bare(word, span, Position::Argument),
         }
     }
 }
 
-/// Where an authority ends.
+/// Where an authority ends. What is put in is part of it, whatever it has in it.
 fn authority_end(text: &str) -> usize {
-    text.find(ends_authority).unwrap_or(text.len())
+    /// So many are seen through, so that hundreds of URLs that each stand in one do not read all the others.
+    const MOST_INSERTED: usize = 8;
+    let (mut at, mut inserted) = (0, 0);
+    let may_end = |c: char| ends_authority(c) || matches!(c, '$' | '{');
+    while let Some(end) = text[at..].find(may_end) {
+        at += end;
+        let rest = &text[at..];
+        let seen_through = at < LONGEST_HOST && inserted < MOST_INSERTED;
+        at += match seen_through.then(|| insert::length(rest)).flatten() {
+            Some(length) => {
+                inserted += 1;
+                length
+            }
+            None if rest.starts_with(['$', '{']) => 1,
+            None => return at,
+        };
+    }
+    text.len()
 }
 
 /// A path, a query, a fragment, a blank or a quote.
@@ -440,24 +554,94 @@ fn ends_authority(c: char) -> bool {
     matches!(c, '/' | '\\' | '?' | '#' | '"' | '\'' | '<' | '>' | '`') || c.is_whitespace()
 }
 
-/// The host of an authority without userinfo: no port, and nothing that the surrounding text added.
-fn host_of(authority: &str) -> &str {
-    if authority.starts_with('[') {
-        return authority.split_inclusive(']').next().unwrap_or_default();
+/// Where the host of an authority may start: behind the last `@` that is not part of what a shell puts in, and behind
+/// the last one for clients that have no shell.
+fn host_starts(authority: &str) -> impl Iterator<Item = usize> {
+    let (mut at, mut start) = (0, 0);
+    let end = authority.len();
+    for insertion in insert::each(authority).chain(std::iter::once(end..end)) {
+        let before = authority.get(at..insertion.start).unwrap_or_default();
+        start = before.rfind('@').map_or(start, |found| at + found + 1);
+        at = insertion.end;
     }
-    let ends = |c: char| {
-        matches!(
-            c,
-            ':' | ',' | ';' | '(' | ')' | '!' | '$' | '&' | '*' | '=' | '{' | '}' | '|' | '^'
-        ) || matches!(c, '[' | ']' | '~' | '+' | ' ')
+    let last = authority.rfind('@').map_or(0, |found| found + 1);
+    std::iter::once(start).chain((last != start).then_some(last))
+}
+
+/// The host of an authority without userinfo: no port, and no punctuation that the surrounding text added.
+fn host_of(authority: &str) -> &str {
+    let host = &authority[..port_start(authority)];
+    let kept = match insert::end(host) {
+        Some(end) => end,
+        None if host.starts_with('[') => host.find(']').map_or(host.len(), |at| at + 1),
+        None => 0,
     };
-    &authority[..authority.find(ends).unwrap_or(authority.len())]
+    &host[..kept + host[kept..].trim_end_matches(is_no_name).len()]
+}
+
+/// Where the port of an authority starts, with its colon.
+fn port_start(authority: &str) -> usize {
+    let closed = authority.starts_with('[').then(|| authority.find(']'));
+    let mut at = closed.flatten().unwrap_or_default();
+    for insertion in insert::each(authority) {
+        let before = authority.get(at..insertion.start).unwrap_or_default();
+        if let Some(colon) = before.find(':') {
+            return at + colon;
+        }
+        at = at.max(insertion.end);
+    }
+    let colon = authority[at..].find(':');
+    colon.map_or(authority.len(), |colon| at + colon)
+}
+
+/// Where what may be a name or an address ends: at what no host has in it.
+fn name_end(host: &str) -> usize {
+    let end = if host.starts_with('[') {
+        host.find(']').map(|at| at + 1)
+    } else {
+        host.find(is_no_name)
+    };
+    end.unwrap_or(host.len())
+}
+
+/// A percent sign may encode what a name has.
+fn is_no_name(c: char) -> bool {
+    c != '%' && is_forbidden(c)
+}
+
+/// Whether a name goes on behind such a sign. No top-level name is a number or has one in it: to every
+/// client `good.example,then` is nothing, and `good.example+.b.example` below `b.example`.
+fn names_more(rest: &str) -> bool {
+    let mut labels = rest.split('.').skip(1);
+    labels.any(|label| label.starts_with(char::is_alphabetic))
+}
+
+/// The host that stands where one may stand, with its port and with nothing put in.
+fn bare_host(host: &str) -> Option<Host<'_>> {
+    if host.starts_with('[') {
+        return plausible(&host[..name_end(host)]);
+    }
+    if host.matches(':').nth(1).is_some() {
+        return super::address::parse_v6(host).map(Host::V6);
+    }
+    let portless = &host[..port_start(host)];
+    let (name, rest) = portless.split_at(name_end(portless));
+    let found = plausible(name)?;
+    if rest.is_empty() {
+        return Some(found);
+    }
+    names_more(rest).then(|| Host::ending(rest))
 }
 
 /// Whether this can be a host at all. Most texts are words.
 fn could_be_host(text: &str) -> bool {
     let in_words = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'-' | b',');
     !text.bytes().all(in_words) || Host::is_local_word(text)
+}
+
+/// What is read here, if it is plausible.
+fn plausible(raw: &str) -> Option<Host<'_>> {
+    Host::parse(raw).filter(|host| is_plausible(raw, host))
 }
 
 /// Whether what stands where a host may stand is one. A small number is a count or a port, and a word
@@ -469,8 +653,25 @@ fn is_plausible(raw: &str, host: &Host<'_>) -> bool {
             let one_number = !raw.contains('.') && !raw.contains(['x', 'X']);
             !one_number || address.octets()[0] != 0 || raw == "0"
         }
-        Host::V6(_) => true,
+        Host::V6(_) | Host::Ending(_) => true,
     }
+}
+
+/// Whether what stands around four numbers says that they are a version or a heading's.
+fn announces_version(before: &str, after: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "version", "ver", "release", "build", "chapter", "section", "clause", "appendix",
+    ];
+    let between = [' ', '=', ':', '"', '\'', '\\', '('];
+    let named = before.trim_end_matches(between);
+    let rest = named.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let word = &named[rest.len()..];
+    // `version=10.0.0.5; curl $version` gives a variable its value, `--version=10.0.0.5 -y` none.
+    let ended = after.is_empty() || after.starts_with([',', '"', '\'', '\\', '\n', '\r']);
+    if before[named.len()..].starts_with('=') && !rest.ends_with('-') && !ended {
+        return false;
+    }
+    word.ends_with("Version") || WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
 fn is_port(text: &str) -> bool {

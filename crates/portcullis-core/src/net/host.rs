@@ -4,6 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::borrow::Cow;
 use std::fmt;
 
+use unicode_normalization::UnicodeNormalization;
+
 use super::address::{self, Reach, parse_v4, parse_v6};
 use super::command;
 
@@ -21,6 +23,9 @@ pub enum Host<'t> {
     },
     /// An IPv6 address.
     V6(Ipv6Addr),
+    /// The end of a name whose beginning is put in by a shell or a template, or that no client reads:
+    /// `.b.example` of `$(id).b.example`. Empty if nothing of it is known.
+    Ending(Cow<'t, str>),
 }
 
 /// Names that a resolver answers with a local address: these, and everything below them.
@@ -34,6 +39,21 @@ const LOCAL: [&str; 9] = [
     "home.arpa",
     "ip6-localhost",
     "ip6-loopback",
+];
+
+/// Endings that companies, routers and service meshes give the names of their own network, and whole names there.
+/// Each by itself is a word.
+const BELOW: [&str; 10] = [
+    "corp",
+    "home",
+    "intranet",
+    "intra",
+    "private",
+    "consul",
+    "fritz.box",
+    "kubernetes.default",
+    "loopback",
+    "broadcasthost",
 ];
 
 /// Public names that always answer with a loopback address, as does everything below them.
@@ -59,13 +79,15 @@ const WILDCARD: [&str; 7] = [
 ];
 
 /// The metadata services' own names.
-const METADATA: [&str; 6] = [
+const METADATA: [&str; 8] = [
     "metadata",
     "instance-data",
     "metadata.google.internal",
     "metadata.goog",
     "metadata.azure.internal",
     "metadata.tencentyun.com",
+    "metadata.packet.net",
+    "metadata.platformequinix.com",
 ];
 
 /// The first letters of local names. Most words are settled by that.
@@ -95,7 +117,10 @@ impl<'t> Host<'t> {
                 None => Some(Self::Name(Cow::Borrowed(name))),
             };
         }
-        let mut name = normalise(raw)?;
+        let mut name = normalise(raw);
+        if name.contains(is_forbidden) {
+            return None;
+        }
         name.truncate(name.trim_end_matches('.').len());
         match classify(&name)? {
             Some(host) => Some(host),
@@ -103,10 +128,26 @@ impl<'t> Host<'t> {
         }
     }
 
+    /// What can be read of a host's end.
+    pub(super) fn ending(raw: &'t str) -> Self {
+        let raw = raw.trim_end_matches('.');
+        let plain = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
+        if raw.bytes().all(plain) && !raw.contains("..") {
+            return Self::Ending(Cow::Borrowed(raw));
+        }
+        let mut name = normalise(raw);
+        let last = name.char_indices().rfind(|(_, c)| is_forbidden(*c));
+        let start = last.map_or(0, |(at, c)| at + c.len_utf8());
+        let gap = name.rfind("..").map_or(0, |at| at + 1);
+        name.drain(..start.max(gap));
+        Self::Ending(Cow::Owned(name))
+    }
+
     /// What the host reaches, if that is not the public internet.
     pub fn reach(&self) -> Option<Reach> {
         match self {
             Self::Name(name) => reach_of_name(name),
+            Self::Ending(end) => reach_of_name(end.trim_start_matches('.')),
             _ => self.addresses().find_map(address::reach),
         }
     }
@@ -114,17 +155,33 @@ impl<'t> Host<'t> {
     /// Every address that the host is, to one client or another.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let (first, second) = match self {
-            Self::Name(_) => (None, None),
+            Self::Name(_) | Self::Ending(_) => (None, None),
             Self::V4 { address, decimal } => (Some(IpAddr::V4(*address)), decimal.map(IpAddr::V4)),
             Self::V6(address) => (Some(IpAddr::V6(*address)), None),
         };
         first.into_iter().chain(second)
     }
 
+    /// Whether it is what a server listens on.
+    pub(super) fn is_unspecified(&self) -> bool {
+        self.addresses().any(|address| address.is_unspecified())
+    }
+
     /// Whether a word in whatever case is such a name.
     pub(super) fn is_local_word(word: &str) -> bool {
         let mut local = LOCAL.iter().chain(&METADATA);
         command::initial(word) & INITIALS != 0 && local.any(|name| name.eq_ignore_ascii_case(word))
+    }
+
+    /// Whether it is a name without a dot, which no public resolver answers.
+    pub(crate) fn is_dotless(&self) -> bool {
+        matches!(self, Self::Name(name) if !name.contains('.'))
+    }
+
+    /// Whether it is a word of English besides, and as a name by itself resolves to nothing.
+    pub(crate) fn is_word(&self) -> bool {
+        const WORDS: [&str; 5] = ["internal", "lan", "local", "localdomain", "svc"];
+        matches!(self, Self::Name(name) if WORDS.contains(&&**name))
     }
 
     /// Whether it is a name that no public resolver knows by itself.
@@ -137,6 +194,7 @@ impl fmt::Display for Host<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
+            Self::Ending(end) => write!(f, "*{end}"),
             Self::V4 { address, decimal } => {
                 write!(f, "{address}")?;
                 decimal.map_or(Ok(()), |other| write!(f, " or {other}"))
@@ -174,7 +232,7 @@ fn reach_of_name(name: &str) -> Option<Reach> {
     if METADATA.contains(&name) {
         return Some(Reach::Metadata);
     }
-    if under(&LOCAL) {
+    if under(&LOCAL) || name.contains('.') && under(&BELOW) {
         return Some(Reach::LocalName);
     }
     if under(&LOOPBACK) {
@@ -208,9 +266,8 @@ fn carried(prefix: &str) -> Option<Reach> {
     })
 }
 
-/// Lower case, percent-encoding undone, look-alikes made plain. `None` if a character is left that no
-/// host has.
-fn normalise(raw: &str) -> Option<String> {
+/// Lower case, percent-encoding undone, look-alikes made plain.
+fn normalise(raw: &str) -> String {
     let decoded = decode(raw);
     let mut name = String::with_capacity(decoded.len());
     for c in decoded.chars() {
@@ -225,12 +282,14 @@ fn normalise(raw: &str) -> Option<String> {
             None => name.extend(letter_of(c).to_lowercase()),
         }
     }
-    let forbidden = |c: char| {
-        c.is_control()
-            || c.is_whitespace()
-            || matches!(c, '!'..=',' | '/' | ':'..='@' | '['..='^' | '`' | '{'..='~')
-    };
-    (!name.contains(forbidden)).then_some(name)
+    name
+}
+
+/// What no host has in it.
+pub(super) fn is_forbidden(c: char) -> bool {
+    c.is_control()
+        || c.is_whitespace()
+        || matches!(c, '!'..=',' | '/' | ':'..='@' | '['..='^' | '`' | '{'..='~')
 }
 
 /// The text with `%41` for `A` and so on undone.
@@ -295,5 +354,16 @@ fn letter_of(c: char) -> char {
         0x1d400..=0x1d6a3 => Some((code - 0x1d400) % 26 + u32::from('a')),
         _ => None,
     };
-    ascii.and_then(char::from_u32).unwrap_or(c)
+    ascii
+        .and_then(char::from_u32)
+        .unwrap_or_else(|| compatible(c))
+}
+
+/// The one letter that Unicode says a sign is compatible with: `ℓ` is an `l`.
+fn compatible(c: char) -> char {
+    let mut plain = std::iter::once(c).nfkc();
+    match (plain.next(), plain.next()) {
+        (Some(letter), None) if letter.is_ascii_alphabetic() => letter,
+        _ => c,
+    }
 }

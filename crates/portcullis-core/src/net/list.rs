@@ -57,18 +57,45 @@ impl HostList {
         self.names.is_empty() && self.suffixes.is_empty() && self.networks.is_empty()
     }
 
-    /// Whether the host is on the list, whichever way a client reads it.
+    /// Whether the host is on the list, whichever way a client reads it. One that is known by its
+    /// ending only is on none.
     pub fn contains(&self, host: &Host<'_>) -> bool {
         match host {
-            Host::Name(name) => {
-                self.names.contains(&**name) || self.suffixes.iter().any(|s| is_under(name, s))
-            }
-            _ => host.addresses().all(|address| {
-                self.networks
-                    .iter()
-                    .any(|(network, bits)| is_in(address, *network, *bits))
-            }),
+            Host::Name(name) => self.names.contains(&**name) || self.has_suffix_of(name),
+            Host::Ending(_) => false,
+            _ => host.addresses().all(|address| self.has_network_of(address)),
         }
+    }
+
+    /// Whether the host is on the list to some client, or is below what is on it.
+    pub fn may_contain(&self, host: &Host<'_>) -> bool {
+        match host {
+            Host::Name(_) => self.contains(host),
+            Host::Ending(end) => self.has_suffix_of(end.trim_start_matches('.')),
+            _ => host.addresses().any(|address| self.has_network_of(address)),
+        }
+    }
+
+    /// Whether a name with such an ending is below what is on the list, whatever is put in before.
+    pub fn contains_ending(&self, host: &Host<'_>) -> bool {
+        let Host::Ending(end) = host else {
+            return false;
+        };
+        let mut suffixes = self.suffixes.iter();
+        // `b.example` alone may be the end of `evilb.example`.
+        suffixes.any(|suffix| {
+            let rest = end.strip_suffix(suffix.as_str());
+            rest.is_some_and(|rest| rest.ends_with('.'))
+        })
+    }
+
+    fn has_suffix_of(&self, name: &str) -> bool {
+        self.suffixes.iter().any(|suffix| is_under(name, suffix))
+    }
+
+    fn has_network_of(&self, address: IpAddr) -> bool {
+        let mut networks = self.networks.iter();
+        networks.any(|(network, bits)| is_in(address, *network, *bits))
     }
 }
 

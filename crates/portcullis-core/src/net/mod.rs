@@ -11,6 +11,7 @@ mod address;
 mod command;
 mod find;
 mod host;
+mod insert;
 mod list;
 
 pub use address::{Reach, reach};

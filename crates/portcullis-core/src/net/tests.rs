@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::{Found, HostList, Position, Reach, hosts, is_network_command, may_hold_host, reach};
 
+mod ends;
+
 fn found(text: &str, is_host: bool) -> Vec<(String, Position)> {
     let mut all = Vec::new();
     let ended = hosts(text, is_host, &mut |found: &Found<'_>| {
@@ -91,6 +93,8 @@ const REFUSED: &[&str] = &[
     "HTTP://127.1/",
     "http://12\n7.1/",
     "http://a'b@127.1/",
+    "http://a$(@127.1/",
+    "http://{a@127.1/?}",
     // Dots, encodings, look-alikes.
     "http://127.0.0.1./",
     "http://127.1../",
@@ -146,6 +150,13 @@ const REFUSED: &[&str] = &[
     "http://localtest.me/",
     "http://a.b.lvh.me/",
     "http://kubernetes.default.svc/",
+    "http://$X.corp.internal/",
+    "http://local${z}host/",
+    "http://${z}127.1/",
+    "http://192.168.1.$i/",
+    "http://localhost:$PORT/",
+    "ssh a.example \"curl $(curl $(curl 127.1))\"",
+    "X=$(id) curl 127.1",
     // Other places than a URL's.
     "ws://127.1/socket",
     "redis://:secret@10.1:6379/0",
@@ -161,6 +172,12 @@ const REFUSED: &[&str] = &[
     "http:\\/\\/127.1\\/x",
     "connect to 10.0.0.1 please",
     "10.0.0.1-10.0.0.9",
+    "the version on 10.0.0.1",
+    "version 172.16.0.1",
+    "ver=169.254.169.254; curl http://$ver/latest/meta-data/",
+    "version=10.0.0.5; curl $version",
+    "curl 0.0.0.0:8080",
+    "nc 0.0.0.0 80",
     "route 10.0.0.0/8",
     "10.0.0.1.",
     "localhost:3000",
@@ -174,6 +191,8 @@ const REFUSED: &[&str] = &[
     // Commands.
     "curl 127.1",
     "curl -s 127.1:8080/x",
+    "curl 127.1$Z",
+    "ping 10.0.0.$i",
     "curl 0x7f000001",
     "curl localhost",
     "curl -i 2130706433",
@@ -194,6 +213,13 @@ const REFUSED: &[&str] = &[
     "ssh db.internal",
     "scp f root@10.1:/x",
     "rsync -a x 10.1:/y",
+    "sftp root@10.1",
+    "git push git@10.1:a/b",
+    "git clone git@db.internal:a/b.git",
+    "sudo -u x curl 127.1",
+    "nice -n 5 curl 127.1",
+    "busybox wget 10.1",
+    "powershell -c iwr 10.1",
     "nc 0 4444",
     "nc -v 10.1 22",
     "ping 2130706433",
@@ -245,11 +271,29 @@ const ALLOWED: &[&str] = &[
     "in 10.0.19041.1 and v10.0.0.1",
     "1.2.10.0.0.1",
     "mask 255.255.255.0",
+    "::",
+    "::/0",
+    "0.0.0.0/0",
+    "0.0.0.0:8080",
+    "npm run dev -- --host 0.0.0.0",
+    "docker run -p 0.0.0.0:8080:80 nginx",
+    "Version=10.0.0.0, Culture=neutral",
+    "<bindingRedirect oldVersion=\"0.0.0.0-10.0.0.0\" newVersion=\"10.0.0.0\"/>",
+    "[assembly: AssemblyVersion(\"10.0.0.1\")]",
+    "{\"version\": \"10.0.0.1\"}",
+    "Chapter 10.1.2.3",
+    "choco install x --version=10.0.0.1 -y",
+    "version=10.0.0.1\nname=x",
     "255.255.255.255",
     "10:30:00",
     "ratio 10.1:5 or so",
     "x[::1]",
     "std::vec",
+    "x.local$y::z",
+    "http://$local/",
+    "http://$HOST:80/x.local",
+    "fetch(base).internal.name",
+    "{x}.config.local",
     "run it on localhost",
     "com.example.internal",
     "import \"pkg/internal\"",
@@ -273,6 +317,10 @@ const ALLOWED: &[&str] = &[
     "Ping me at 10.1",
     "pip install foo==10.1",
     "git tag 10.1",
+    "git show 10.1:README",
+    "git commit -m fix:x.local --author=bob@corp.internal",
+    "git config user.email bob@corp.internal",
+    "sudo -u curl.local vim 10.1",
     "npm i left-pad@10.1",
 ];
 
@@ -307,6 +355,11 @@ fn under_a_name_for_hosts_a_bare_host_counts() {
         ("fe80::1%eth0", true),
         ("::ffff:10.0.0.1", true),
         ("metadata", true),
+        ("0.0.0.0", true),
+        ("0.0.0.0:80", true),
+        ("::", true),
+        ("0.0.0.0/0", false),
+        ("::/0", false),
         ("１２７.1", true),
         ("example.com", false),
         ("8.8.8.8", false),
@@ -568,6 +621,11 @@ proptest! {
 }
 
 const PIECES: &[&str] = &[
+    "$",
+    "{",
+    "}",
+    "${",
+    "+",
     "http",
     "https",
     ":",

@@ -135,7 +135,9 @@ impl Diagnostic {
 
 /// "did you mean …?", or what there is to choose from.
 pub fn suggestion<'n>(wrong: &str, valid: impl IntoIterator<Item = &'n str>) -> String {
-    let valid: Vec<&str> = valid.into_iter().collect();
+    let mut seen = BTreeSet::new();
+    let valid = valid.into_iter().filter(|name| seen.insert(*name));
+    let valid: Vec<&str> = valid.collect();
     match nearest(wrong, valid.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if valid.is_empty() => "nothing is expected here".to_owned(),

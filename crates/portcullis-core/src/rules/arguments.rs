@@ -31,10 +31,8 @@ pub(super) fn any_hosts(subject: &Subject<'_>) -> bool {
             && members(args, &Path::Root, &mut |_, _| ControlFlow::Break(())).is_break()
     };
     let args = subject.input.event.tool_args.as_ref();
-    *subject
-        .scan
-        .names_hosts
-        .get_or_init(|| args.is_some_and(any))
+    let names_hosts = &subject.scan.names_hosts;
+    names_hosts.get_or_find(|| args.is_some_and(any))
 }
 
 /// Whether there may be any, told at a glance.
@@ -100,7 +98,7 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the value goes under a name for hosts.
-fn is_for_hosts(path: &Path<'_>) -> bool {
+pub(super) fn is_for_hosts(path: &Path<'_>) -> bool {
     match path {
         Path::Root => false,
         Path::Member(_, name) => is_host_name(name),
@@ -108,8 +106,22 @@ fn is_for_hosts(path: &Path<'_>) -> bool {
     }
 }
 
+/// Whether the value goes under a name with one of these words in it.
+pub(super) fn is_under(path: &Path<'_>, words: &[&str]) -> bool {
+    match path {
+        Path::Root => false,
+        Path::Member(_, name) => has_word(name, words),
+        Path::Item(parent, _) => is_under(parent, words),
+    }
+}
+
+/// Whether an address may be a version: no other private one begins with a number as small.
+fn may_be_version(host: &Host<'_>) -> bool {
+    matches!(host, Host::V4 { address, .. } if address.octets()[0] == 10)
+}
+
 fn is_host_name(name: &str) -> bool {
-    const HOST: [&str; 26] = [
+    const HOST: [&str; 34] = [
         "url",
         "uri",
         "href",
@@ -136,6 +148,14 @@ fn is_host_name(name: &str) -> bool {
         "resolver",
         "target",
         "fqdn",
+        "link",
+        "website",
+        "site",
+        "broker",
+        "gateway",
+        "registry",
+        "dst",
+        "dns",
     ];
     const OTHER: [&str; 10] = [
         "version", "count", "id", "port", "email", "mail", "size", "type", "timeout", "ttl",
@@ -165,7 +185,14 @@ fn value<B>(value: &Value, path: &Path<'_>, visit: &mut Visit<'_, B>) -> Control
     match value {
         Value::String(text) => {
             let is_host = || !text.contains(char::is_whitespace) && is_for_hosts(path);
-            net::hosts_if(text, &is_host, &mut |found| visit(found, path))
+            net::hosts_if(text, &is_host, &mut |found| {
+                // Four numbers and nothing else.
+                let quad = found.position == Position::Quad && found.span == (0..text.len());
+                if quad && may_be_version(&found.host) && is_under(path, &["version"]) {
+                    return ControlFlow::Continue(());
+                }
+                visit(found, path)
+            })
         }
         Value::Number(number) => match number.as_u64().and_then(|bits| u32::try_from(bits).ok()) {
             Some(bits) if !is_count(bits.into()) && is_for_hosts(path) => {

@@ -3,6 +3,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::arguments::{self, Path};
+use super::mask;
 use super::response::{Finding, Response};
 use super::{
     Body, Compiled, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
@@ -25,6 +26,9 @@ documented! {
     /// like, and names in quotes or before a path, in whatever notation. A blocked host is stopped
     /// (`EGRESS_BLOCKED_DOMAIN`, high), even if it is also allowed. With `allowed`, so is every other
     /// host in a URL, an argument named for hosts, or a command.
+    ///
+    /// Of a host that a shell or a template completes (`https://$X.a.example/`), or that no client reads,
+    /// the end alone is judged: it is blocked if `*.a.example` is, and on no allowlist.
     ///
     /// `a.example` is that host alone, `*.a.example` is `a.example` and everything below it; addresses
     /// and networks (`192.0.2.0/24`) work too.
@@ -206,7 +210,9 @@ impl InlineRule for CompiledDomains {
     }
 
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
+        let judged = arguments::hosts(subject, &mut |found, path| match self
+            .judge(subject, found, path)
+        {
             Some(decision) => ControlFlow::Break(decision),
             None => ControlFlow::Continue(()),
         });
@@ -215,15 +221,15 @@ impl InlineRule for CompiledDomains {
 }
 
 impl CompiledDomains {
-    fn judge(&self, found: &Found<'_>, path: &Path<'_>) -> Option<Decision> {
+    fn judge(&self, subject: &Subject<'_>, found: &Found<'_>, path: &Path<'_>) -> Option<Decision> {
         let host = &found.host;
         let settings = &self.settings;
-        let family = || settings.families.iter().find(|f| f.hosts.contains(host));
+        let family = || settings.families.iter().find(|f| f.hosts.may_contain(host));
         let reached = matches!(
             found.position,
             Position::Url | Position::Key | Position::Argument
         );
-        let why = if settings.blocked.contains(host) {
+        let why = if settings.blocked.may_contain(host) {
             "a blocked host".to_owned()
         } else if let Some(family) = family() {
             format!("a blocked host [{}]", family.name)
@@ -236,7 +242,11 @@ impl CompiledDomains {
             rule: self.id.clone(),
             error_code: ErrorCode::EgressBlockedDomain,
             severity: Severity::High,
-            reason: format!("Argument {} names {why}: {host}", path.pointer()),
+            reason: format!(
+                "Argument {} names {why}: {}",
+                mask::path(subject, &path.pointer(), mask::ANY),
+                mask::host(subject, host)
+            ),
             remediation: "do not send anything to this host; use one that the policy allows",
         }))
     }
@@ -272,7 +282,7 @@ mod tests {
             assert!(!diagnostics.has_errors(), "{name}");
             let hit = |text: &str| {
                 let visit = &mut |found: &Found<'_>| {
-                    if family.hosts.contains(&found.host) {
+                    if family.hosts.may_contain(&found.host) {
                         ControlFlow::Break(())
                     } else {
                         ControlFlow::Continue(())

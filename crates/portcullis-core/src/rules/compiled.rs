@@ -18,6 +18,8 @@ pub struct CompiledRule {
     pub(crate) reads: Parts,
     /// Whether it uses the scan.
     pub(crate) scans: bool,
+    /// Whether it looks through disguises.
+    pub(crate) evasive: bool,
     pub(crate) body: Body,
 }
 
@@ -62,8 +64,23 @@ impl CompiledRule {
         self.scans
     }
 
+    /// What it has not seen of the event, whatever it says of the rest: a text may be disguised in so many ways at once that
+    /// there is no room for all its readings. Nobody knows what is in those, so that it counts as a rule that could not judge.
+    pub fn missed(&self, subject: &Subject<'_>) -> Option<RuleError> {
+        let missed = self.evasive && !subject.scan.complete;
+        missed.then(|| {
+            RuleError(
+                "only a part of the text was judged: it is disguised in more ways at once than are looked through"
+                    .to_owned(),
+            )
+        })
+    }
+
     /// Whether it is certain to say nothing, because the event has nothing in it that it judges.
     pub fn is_idle(&self, subject: &Subject<'_>) -> bool {
+        if self.evasive && !subject.scan.complete {
+            return false;
+        }
         match &self.body {
             Body::Inline(rule) => rule.is_idle(subject),
             Body::Fenced(_) => false,

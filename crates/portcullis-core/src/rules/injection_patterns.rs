@@ -47,6 +47,8 @@ documented! {
     /// - `families`: detector families to look for. Default: `[rfc]`.
     /// - `patterns`: your own, as a list of `{pattern, intent, weight}` (or `[pattern, intent]`).
     ///   They come after the families. Without `weight`, a match decides alone.
+    /// - `intent`: what every pattern is taken for, whatever its own intent. With `indirect_injection`, what
+    ///   users say is also looked for in what tools bring back. Default: each pattern's own.
     /// - `evasions`: whether to see through disguises: lookalike and invisible characters, leetspeak,
     ///   spaced-out letters, escapes and encodings. Default: `false`, as RFC-001 has it.
     ///
@@ -90,6 +92,14 @@ impl InjectionPatterns {
         let mut patterns = attacks::of_families(&families, d);
         for node in config.list("patterns", d).unwrap_or_default() {
             patterns.extend(read_pattern(node, d));
+        }
+        if let Some(intent) = config
+            .get("intent")
+            .and_then(|node| detectors::intent(node, d))
+        {
+            for pattern in &mut patterns {
+                pattern.intent = intent;
+            }
         }
         Some(RuleSettings::InjectionPatterns(Self {
             patterns,

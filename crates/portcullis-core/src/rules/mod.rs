@@ -12,6 +12,7 @@ mod deep;
 mod entities;
 mod expression;
 mod injection_patterns;
+mod mask;
 mod pii_redaction;
 mod private_network;
 mod response;
@@ -20,15 +21,13 @@ mod secret_egress;
 mod secret_redaction;
 mod sequence;
 mod shell_obfuscation;
+mod subject;
 mod tool_allowlist;
 mod tool_definitions;
 
 use std::borrow::Cow;
-use std::ops::Range;
-use std::sync::OnceLock;
 
 use serde::Serialize;
-use smallvec::SmallVec;
 
 pub use attacks::AttackPattern;
 pub use blocked_domains::{BlockedDomains, DomainFamily};
@@ -49,20 +48,20 @@ pub use secret_egress::SecretEgress;
 pub use secret_redaction::SecretRedaction;
 pub use sequence::Sequence;
 pub use shell_obfuscation::ShellObfuscation;
+pub(crate) use subject::{Answer, Label, Leaf, Lookup, Named, Searched, Sight};
+pub use subject::{EventScan, Subject};
 pub use tool_allowlist::ToolAllowlist;
 pub use tool_definitions::ToolDefinitions;
 
-use crate::decision::{Decision, RedactionSpec, RuleCost, Severity};
+use crate::decision::{Decision, RuleCost, Severity};
 use crate::evaluation::Parts;
 use crate::event::{Context, Event, EventType};
 use crate::history::Trigger;
 use crate::ids::RuleId;
 use crate::pack::diagnostic::{Diagnostics, Place};
 use crate::pack::yaml::MapReader;
-use crate::redact::Cursor;
-use crate::scan::{Candidates, EventSet, PatternId, PatternSpec, Scanner, ScannerBuilder};
+use crate::scan::{EventSet, PatternId, PatternSpec, ScannerBuilder};
 use crate::snapshot::ContextSnapshot;
-use crate::views::{Disguise, View};
 
 /// Everything a rule may look at.
 #[derive(Debug, Clone, Copy)]
@@ -116,276 +115,6 @@ pub(crate) trait InlineRule: Send + Sync {
 
     /// Makes what would otherwise be made when it is first needed.
     fn warm(&self) {}
-}
-
-/// An event with its snapshot and the result of the scan: what built-in rules judge.
-#[derive(Debug)]
-pub struct Subject<'e> {
-    pub(crate) input: RuleInput<'e>,
-    pub(crate) scanner: &'e Scanner,
-    pub(crate) scan: &'e EventScan<'e>,
-}
-
-/// What the scan of an event found worth a closer look.
-#[derive(Debug)]
-pub struct EventScan<'e> {
-    pub(crate) text: Candidates,
-    /// The part of the text that is judged; what stands around it is only looked at for word
-    /// boundaries.
-    pub(crate) window: Range<usize>,
-    /// Strings of the structured part, and views of any string, that some pattern may match.
-    pub(crate) leaves: Vec<Leaf<'e>>,
-    /// Whether the tool's arguments name a host; nobody knows until somebody asks.
-    pub(crate) names_hosts: OnceLock<bool>,
-}
-
-/// Where each pattern is in a rule's list. Few of a policy's patterns may match a text, and a rule asks
-/// after those only.
-#[derive(Debug, Default)]
-pub(crate) struct Lookup(Vec<(PatternId, usize)>);
-
-impl Lookup {
-    /// For a rule's patterns, in order.
-    fn new(patterns: impl Iterator<Item = PatternId>) -> Self {
-        let mut places: Vec<_> = patterns.zip(0..).collect();
-        places.sort_unstable();
-        Self(places)
-    }
-
-    fn of(&self, id: PatternId) -> impl Iterator<Item = usize> {
-        let start = self.0.partition_point(|(known, _)| *known < id);
-        let same = self.0[start..]
-            .iter()
-            .take_while(move |(known, _)| *known == id);
-        same.map(|(_, place)| *place)
-    }
-}
-
-/// What a redaction calls what it replaces.
-pub(crate) struct Label {
-    pub(crate) entity_type: Cow<'static, str>,
-    pub(crate) replacement: Cow<'static, str>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Leaf<'e> {
-    /// As in a redaction: `text`, or a JSON Pointer, with `#` before it if the text is a member's name.
-    pub(crate) path: Cow<'static, str>,
-    pub(crate) text: &'e str,
-    /// What is searched in its place, if it is in disguise.
-    pub(crate) view: Option<View>,
-    /// Where the search begins, in what is searched.
-    pub(crate) from: usize,
-    pub(crate) candidates: Candidates,
-}
-
-/// Which disguises a rule sees through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// None.
-    Plain,
-    /// Those that leave letters, digits and their order alone: a value is still the value.
-    Values,
-    /// All of them.
-    All,
-}
-
-impl Sight {
-    /// A rule's `evasions`: off unless it says so, because RFC-001 has none.
-    fn of(evasions: bool, sight: Self) -> Self {
-        if evasions { sight } else { Self::Plain }
-    }
-
-    fn sees(self, disguise: Disguise) -> bool {
-        match self {
-            Self::Plain => false,
-            Self::Values => disguise.keeps_values(),
-            Self::All => true,
-        }
-    }
-}
-
-impl<'e> Subject<'e> {
-    /// Whether no pattern of the policy can match any text of the event.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.scan.text.is_empty() && self.scan.leaves.is_empty()
-    }
-
-    /// The text of a place: 0 is the event's text, the others are strings of its structured part.
-    pub(crate) fn text(&self, place: usize) -> &'e str {
-        match place.checked_sub(1) {
-            None => self.input.event.text(),
-            Some(leaf) => self.scan.leaves[leaf].text,
-        }
-    }
-
-    fn path(&self, place: usize) -> Cow<'static, str> {
-        match place.checked_sub(1) {
-            None => Cow::Borrowed(RedactionSpec::TEXT),
-            Some(leaf) => self.scan.leaves[leaf].path.clone(),
-        }
-    }
-
-    /// Which of a rule's patterns may match somewhere, by their places in its list, in order.
-    pub(crate) fn candidates(&self, patterns: &Lookup) -> SmallVec<[usize; 8]> {
-        let leaves = self.scan.leaves.iter().map(|leaf| &leaf.candidates);
-        let scans = std::iter::once(&self.scan.text).chain(leaves);
-        let mut found: SmallVec<[usize; 8]> = scans
-            .flat_map(Candidates::iter)
-            .flat_map(|id| patterns.of(id))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
-
-    /// Every value that a pattern finds: in which place, and where in its text.
-    pub(crate) fn each(
-        &self,
-        id: PatternId,
-        sight: Sight,
-        mut found: impl FnMut(usize, Range<usize>),
-    ) {
-        let EventScan {
-            text,
-            window,
-            leaves,
-            names_hosts: _,
-        } = self.scan;
-        if text.contains(id) {
-            let event_text = self.input.event.text();
-            self.scanner
-                .find_all(id, event_text, text, window.clone(), |range| {
-                    found(0, range);
-                });
-        }
-        for (index, leaf) in leaves.iter().enumerate() {
-            if leaf.candidates.contains(id) {
-                self.each_in_leaf(leaf, self.scanner, id, sight, |range| {
-                    found(index + 1, range);
-                });
-            }
-        }
-    }
-
-    /// The same in one string of the structured part, or one view.
-    fn each_in_leaf(
-        &self,
-        leaf: &Leaf<'_>,
-        scanner: &Scanner,
-        id: PatternId,
-        sight: Sight,
-        mut found: impl FnMut(Range<usize>),
-    ) {
-        let candidates = &leaf.candidates;
-        let Some(view) = &leaf.view else {
-            return scanner.find_all(id, leaf.text, candidates, 0..leaf.text.len(), found);
-        };
-        if !sight.sees(view.disguise()) {
-            return;
-        }
-        let judged = |range: &Range<usize>| {
-            let window = &self.scan.window;
-            leaf.path != RedactionSpec::TEXT
-                || window.start <= range.start && range.end <= window.end
-        };
-        let text = view.text();
-        scanner.find_all(id, text, candidates, leaf.from..text.len(), |range| {
-            let original = view.original(range);
-            if judged(&original) {
-                found(original);
-            }
-        });
-    }
-
-    /// The path of the first string in which a pattern finds something, among the paths that count.
-    pub(crate) fn find_path(
-        &self,
-        id: PatternId,
-        sight: Sight,
-        counts: impl Fn(&str) -> bool,
-    ) -> Option<Cow<'static, str>> {
-        let mut path = None;
-        self.each(id, sight, |place, _| {
-            if path.is_none() {
-                path = Some(self.path(place)).filter(|path| counts(path));
-            }
-        });
-        path
-    }
-
-    /// The views whose words may run together, with their places.
-    pub(crate) fn unspaced(&self) -> impl Iterator<Item = (usize, &View)> {
-        let leaves = self.scan.leaves.iter().enumerate();
-        leaves.filter_map(|(index, leaf)| {
-            let view = leaf.view.as_ref()?;
-            (view.disguise() == Disguise::Spaced).then_some((index + 1, view))
-        })
-    }
-
-    /// For the text of a place. What the scan knows of it need not be found out for every pattern.
-    fn cursor(&self, place: usize) -> Cursor<'e> {
-        let text = self.text(place);
-        let scanned = match place.checked_sub(1).map(|leaf| &self.scan.leaves[leaf]) {
-            None => Some(&self.scan.text),
-            Some(leaf) => leaf.view.is_none().then_some(&leaf.candidates),
-        };
-        match scanned {
-            Some(candidates) if candidates.is_of_ascii() => Cursor::knowing(text, true),
-            _ => Cursor::new(text),
-        }
-    }
-
-    /// The redaction of one value.
-    pub(crate) fn redaction(
-        &self,
-        place: usize,
-        range: Range<usize>,
-        label: &Label,
-    ) -> RedactionSpec {
-        label.redaction(self.path(place), &mut self.cursor(place), range)
-    }
-
-    /// A redaction for every value that a pattern finds.
-    /// `finish` sees each value with its redaction.
-    pub(crate) fn redactions(
-        &self,
-        id: PatternId,
-        sight: Sight,
-        label: &Label,
-        into: &mut Vec<RedactionSpec>,
-        mut finish: impl FnMut(&str, &mut RedactionSpec),
-    ) {
-        let mut at: Option<(usize, Cow<'static, str>, Cursor<'_>)> = None;
-        self.each(id, sight, |place, range| {
-            if at.as_ref().is_none_or(|(known, _, _)| *known != place) {
-                at = Some((place, self.path(place), self.cursor(place)));
-            }
-            if let Some((_, path, cursor)) = &mut at {
-                let mut spec = label.redaction(path.clone(), cursor, range.clone());
-                finish(&self.text(place)[range], &mut spec);
-                into.push(spec);
-            }
-        });
-    }
-}
-
-impl Label {
-    fn redaction(
-        &self,
-        path: Cow<'static, str>,
-        cursor: &mut Cursor<'_>,
-        range: Range<usize>,
-    ) -> RedactionSpec {
-        RedactionSpec {
-            path,
-            replacement: self.replacement.clone(),
-            entity_type: Some(self.entity_type.clone()),
-            start_offset: Some(cursor.code_point_of(range.start)),
-            end_offset: Some(cursor.code_point_of(range.end)),
-            restorable: false,
-        }
-    }
 }
 
 /// A kind of rule that packs can use. `S` is what its configuration becomes.
@@ -493,6 +222,8 @@ pub(crate) struct RuleCompiler<'c> {
     pub(crate) triggers: &'c mut Vec<Trigger>,
     /// Events whose texts some rule wants to see through disguises.
     pub(crate) evasive_events: &'c mut EventSet,
+    /// Whether the rule is one of those that want that.
+    pub(crate) evasive: bool,
     pub(crate) diagnostics: &'c mut Diagnostics,
 }
 
@@ -504,6 +235,7 @@ impl RuleCompiler<'_> {
     /// Has the texts of these events seen through disguises, if so configured.
     fn sees_through(&mut self, evasions: bool, events: &EventSet) {
         if evasions {
+            self.evasive = true;
             self.evasive_events.extend(events);
         }
     }

@@ -1,3 +1,4 @@
+use core::net::Ipv4Addr;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,14 +25,15 @@ documented! {
     /// Redacts, masks, hashes or vaults personal data in tool results and in the model's answer.
     ///
     /// Judges `tool_call_result` and `llm_stream_chunk`: `text_content`, and every string and member
-    /// name of a structured result (`payload.result`). Check digits are verified where the kind of
-    /// data has them. What replaces a value is up to you, for each kind of data:
+    /// name of a structured result (`payload.result`). A string, or a number of three digits and more, is also read behind the
+    /// name of its member, as `"ssn": "…"`; a number in which something is found becomes a string. Check digits are
+    /// verified where the kind of data has them. What replaces a value is up to you, for each kind of data:
     ///
     /// | action | `4111 1111 1111 1111` becomes | |
     /// |---|---|---|
     /// | `redact` | `[PAYMENT_CARD]` | the default |
     /// | `mask` | `**** **** **** 1111` | the last four letters or digits stay |
-    /// | `hash` | `[PAYMENT_CARD:0f3c…]` | the same value gives the same text, under your `hash_key` |
+    /// | `hash` | `[PAYMENT_CARD:0f3c…]` | the same value gives the same text, however its groups or letters are written, under your `hash_key` |
     /// | `vault` | `[PAYMENT_CARD_1]` | the gateway remembers the value and puts it back into an answer to the same run |
     /// | `allow` | `4111 1111 1111 1111` | not looked for |
     ///
@@ -334,12 +336,31 @@ impl CompiledRule {
         match pattern.action {
             PiiAction::Mask => Some(masked(value)),
             PiiAction::Hash => {
-                let hash = self.hash_key.as_ref()?.of(value);
+                let hash = self.hash_key.as_ref()?.of(&canonical(value));
                 Some(format!("[{}:{hash}]", pattern.label.entity_type))
             }
             PiiAction::Redact | PiiAction::Vault | PiiAction::Allow => None,
         }
     }
+}
+
+/// A value as all ways to write it have it: a mail address in lower case, a number of any groups as its digits alone.
+fn canonical(value: &str) -> Cow<'_, str> {
+    let apart = |c: char| {
+        c.is_whitespace() || matches!(c, '-' | '.' | '/' | '(' | ')' | '\u{2010}' | '\u{2011}')
+    };
+    if value.contains('@') {
+        return Cow::Owned(value.to_lowercase());
+    }
+    let number = value
+        .chars()
+        .all(|c| c.is_ascii_digit() || c == '+' || apart(c));
+    // Four small numbers are an address, and dots tell 1.11.1.1 from 11.1.1.1.
+    let dotted = value.split('.').count() == 4 && value.parse::<Ipv4Addr>().is_ok();
+    if !number || dotted {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(value.chars().filter(|c| !apart(*c)).collect())
 }
 
 /// Stars for all letters and digits but the last four, and for all of them if there are few.
@@ -376,6 +397,19 @@ mod tests {
             ("ä-1", "*-*"),
         ] {
             assert_eq!(masked(value), expected);
+        }
+    }
+
+    #[test]
+    fn a_hash_is_of_the_value_and_not_of_how_it_is_written() {
+        for (value, expected) in [
+            ("4111 1111-1111.1111", "4111111111111111"),
+            ("+49 (171) 1234567", "+491711234567"),
+            ("Jane@Example.COM", "jane@example.com"),
+            ("192.0.2.11", "192.0.2.11"),
+            ("D1234567", "D1234567"),
+        ] {
+            assert_eq!(canonical(value), expected);
         }
     }
 

@@ -3,6 +3,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::arguments::{self, Path};
+use super::mask;
 use super::response::{Finding, Response};
 use super::{
     Body, Compiled, InlineRule, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
@@ -26,12 +27,15 @@ documented! {
     /// judged in every notation: decimal, octal, hexadecimal, short forms, IPv6 with an IPv4 address
     /// inside, percent-encoded, look-alike digits, and names such as `127.0.0.1.nip.io`. Elsewhere in
     /// a text only four decimal numbers (`10.0.0.1`) and a local name with a port (`localhost:8080`)
-    /// count, so that a version or a sum is none. Nothing is resolved: a public name that answers with
+    /// count; a version or a sum is none, nor is `10.1.2.3` behind `version`, `chapter` and the like,
+    /// and what servers listen on (`0.0.0.0`, `::`). Nothing is resolved: a public name that answers with
     /// a private address passes.
     ///
     /// Refused are private, loopback, link-local, carrier-grade NAT, multicast, reserved and
-    /// unspecified addresses, `localhost`, and names under `.local`, `.internal` and the like
-    /// (`EGRESS_PRIVATE_NETWORK`, high), and the metadata services of clouds (critical).
+    /// unspecified addresses, `localhost`, and names under `.local`, `.internal`, `.corp` and the like
+    /// (`EGRESS_PRIVATE_NETWORK`, high), and the metadata services of clouds (critical). A name
+    /// without a dot (`http://redis:6379`) is one of the local network where a URL is called: in an
+    /// argument named for hosts and behind a command, not in a file's content.
     ///
     /// ## Configuration
     ///
@@ -101,7 +105,9 @@ impl InlineRule for CompiledPrivateNetwork {
     }
 
     fn evaluate(&self, subject: &Subject<'_>) -> Result<Option<Decision>, RuleError> {
-        let judged = arguments::hosts(subject, &mut |found, path| match self.judge(found, path) {
+        let judged = arguments::hosts(subject, &mut |found, path| match self
+            .judge(subject, found, path)
+        {
             Some(decision) => ControlFlow::Break(decision),
             None => ControlFlow::Continue(()),
         });
@@ -109,14 +115,34 @@ impl InlineRule for CompiledPrivateNetwork {
     }
 }
 
+/// What the host reaches from where it stands, if that is not the public internet.
+fn reach(found: &Found<'_>, path: &Path<'_>) -> Option<Reach> {
+    const ADDRESS: [&str; 6] = ["url", "uri", "host", "hostname", "endpoint", "server"];
+    let host = &found.host;
+    let is_called = match found.position {
+        // `origin: local`, `target: metadata`.
+        Position::Key if host.is_word() => return None,
+        Position::Key if host.is_dotless() && host.reach() == Some(Reach::Metadata) => {
+            return host.reach().filter(|_| arguments::is_under(path, &ADDRESS));
+        }
+        Position::Argument => true,
+        // A file that is written may have `redis://redis:6379` in it.
+        Position::Url => arguments::is_for_hosts(path),
+        _ => false,
+    };
+    let dotless = || (is_called && host.is_dotless()).then_some(Reach::LocalName);
+    host.reach().or_else(dotless)
+}
+
 impl CompiledPrivateNetwork {
-    fn judge(&self, found: &Found<'_>, path: &Path<'_>) -> Option<Decision> {
-        let reach = found.host.reach()?;
+    fn judge(&self, subject: &Subject<'_>, found: &Found<'_>, path: &Path<'_>) -> Option<Decision> {
+        let reach = reach(found, path)?;
         // `com.example.internal` in quotes may be anything.
         if found.position == Position::Loose && reach == Reach::LocalName {
             return None;
         }
-        if self.settings.allow.contains(&found.host) {
+        let allow = &self.settings.allow;
+        if allow.contains(&found.host) || allow.contains_ending(&found.host) {
             return None;
         }
         let severity = match reach {
@@ -129,9 +155,9 @@ impl CompiledPrivateNetwork {
             severity,
             reason: format!(
                 "Argument {} names {}: {}",
-                path.pointer(),
+                mask::path(subject, &path.pointer(), mask::ANY),
                 reach.as_str(),
-                found.host
+                mask::host(subject, &found.host)
             ),
             remediation: "use a public address, or ask for this one to be allowed by the policy",
         }))

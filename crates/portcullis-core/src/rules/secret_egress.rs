@@ -3,6 +3,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::arguments;
+use super::mask::{self, is_encoded};
 use super::response::{Finding, Response};
 use super::{
     Body, Compiled, EntityPattern, InlineRule, Lookup, RuleCompiler, RuleError, RuleSettings,
@@ -24,7 +25,8 @@ documented! {
     /// Stops tool calls whose arguments carry a secret out.
     ///
     /// Judges `tool_call_start`: `text_content`, and every string and member name of the arguments, so
-    /// URLs (path, query, userinfo, subdomain), headers and bodies alike. Also stops a host whose
+    /// URLs (path, query, userinfo, subdomain), headers and bodies alike, and values that are secrets by
+    /// the name of their member. Also stops a host whose
     /// labels look like encoded data: two of 24 characters or more, or 60 characters of them
     /// together. The reason names the kind of secret and the argument, never the secret
     /// (`EGRESS_SECRET`, critical).
@@ -194,7 +196,9 @@ impl CompiledEgress {
     /// The path of a host whose name carries data.
     fn encoded_host(&self, subject: &Subject<'_>) -> Option<String> {
         let found = arguments::hosts(subject, &mut |found, path| match &found.host {
-            Host::Name(name) if carries_data(name) && !self.allow_hosts.contains(&found.host) => {
+            Host::Name(name) | Host::Ending(name)
+                if carries_data(name) && !self.allow_hosts.contains(&found.host) =>
+            {
                 ControlFlow::Break(path.pointer())
             }
             _ => ControlFlow::Continue(()),
@@ -202,28 +206,12 @@ impl CompiledEgress {
         found.break_value()
     }
 
-    /// The path without the secrets in it: a member's name can be one.
+    /// The path without the secrets in it.
     fn masked(&self, subject: &Subject<'_>, path: &str) -> String {
-        let event_type = &subject.input.event.event_type;
-        let mask = |segment: &str| {
-            let name = segment.replace("~1", "/").replace("~0", "~");
-            // Each pattern by itself would have all of them compiled, with the call waiting.
-            let candidates = subject.scanner.scan(&name, event_type);
-            let may_match = candidates.iter().flat_map(|id| self.lookup.of(id));
-            let secret = may_match
-                .filter(|index| {
-                    let (id, _) = &self.patterns[*index];
-                    subject.scanner.finds(*id, &name, &candidates)
-                })
-                .min();
-            match secret {
-                Some(index) => format!("[{}]", self.patterns[index].1),
-                None if name.split('.').any(is_encoded) => "[DATA]".to_owned(),
-                None => segment.to_owned(),
-            }
-        };
-        let segments: Vec<String> = path.split('/').map(mask).collect();
-        segments.join("/")
+        mask::path(subject, path, &|id| {
+            let first = self.lookup.of(id).min()?;
+            Some((first, &self.patterns[first].1))
+        })
     }
 }
 
@@ -243,20 +231,6 @@ fn carries_data(name: &str) -> bool {
         )
     });
     long >= 2 || together >= TOGETHER
-}
-
-/// Whether a label looks like hexadecimal or base32: letters and digits change places more often than
-/// in words with a number behind them.
-fn is_encoded(label: &str) -> bool {
-    const SHORTEST: usize = 16;
-    if label.len() < SHORTEST {
-        return false;
-    }
-    let changes = label.as_bytes().windows(2).filter(|pair| {
-        pair.iter().all(u8::is_ascii_alphanumeric)
-            && pair[0].is_ascii_digit() != pair[1].is_ascii_digit()
-    });
-    changes.count() * 8 >= label.len()
 }
 
 #[cfg(test)]

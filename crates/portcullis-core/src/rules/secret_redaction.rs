@@ -19,8 +19,9 @@ documented! {
     /// Redacts secrets in tool results and in the model's answer.
     ///
     /// Judges `tool_call_result` and `llm_stream_chunk`: `text_content`, and every string and member
-    /// name of a structured result (`payload.result`). Each secret is replaced by its type in
-    /// brackets, such as `[AWS_KEY]`. The severity is that of the worst kind found.
+    /// name of a structured result (`payload.result`). A string, or a number of three digits and more, is also read behind the
+    /// name of its member, as `"password": "…"`: many a secret is known by its name alone. Each
+    /// secret is replaced by its type in brackets, such as `[AWS_KEY]`. The severity is that of the worst kind found.
     ///
     /// ## Configuration
     ///

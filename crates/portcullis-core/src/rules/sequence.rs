@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::response::Finding;
 use super::{
     Body, Compiled, InlineRule, Response, RuleCompiler, RuleError, RuleSettings, RuleSpec, Subject,
-    arguments, documented,
+    arguments, documented, mask,
 };
 use crate::decision::{Decision, RuleCost, Severity};
 use crate::error_code::ErrorCode;
@@ -189,7 +189,7 @@ fn unlisted_host(subject: &Subject<'_>, listed: &HostList) -> Option<String> {
         if found.position == Position::Loose || listed.contains(&found.host) {
             ControlFlow::Continue(())
         } else {
-            ControlFlow::Break(found.host.to_string())
+            ControlFlow::Break(mask::host(subject, &found.host))
         }
     });
     unlisted.break_value()

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::arguments::has_word;
@@ -7,7 +9,7 @@ use super::{
     RuleSpec, Sight, Subject, documented, entities,
 };
 use crate::decision::{Decision, RuleCost, Severity};
-use crate::detectors::Kind;
+use crate::detectors::{self, Kind};
 use crate::error_code::ErrorCode;
 use crate::evaluation::Parts;
 use crate::event::EventType;
@@ -17,17 +19,19 @@ use crate::pack::yaml::MapReader;
 use crate::scan::{EventSet, PatternId};
 
 documented! {
-    /// Stops commands that hide what they do.
+    /// Stops commands that hide what they do or send secret files out.
     ///
     /// Judges `tool_call_start`: arguments that are commands by their name (`command`, `script`,
-    /// `code`, `args`, …), and every argument of a tool that is a shell by its name (`bash`,
-    /// `run_command`, `terminal`, …). Looks for downloads and decoded text piped into a shell, split and
-    /// escaped command names, reverse shells, PowerShell's encoded commands, and the wiping of
-    /// histories (`SHELL_OBFUSCATION`, critical).
+    /// `code`, `args`, `cell`, …), and every argument of a tool that is a shell by its name (`bash`,
+    /// `run_command`, `terminal`, `notebook`, …). Looks for downloads and decoded text piped into a
+    /// shell, split and escaped command names, reverse shells, PowerShell's encoded commands, and the
+    /// wiping of histories; and for commands that send keys, credentials, `.env` files or the whole
+    /// environment to the network (`SHELL_OBFUSCATION`, critical). A key that is used for its purpose
+    /// passes, as in `ssh -i ~/.ssh/id_ed25519 host`.
     ///
     /// ## Configuration
     ///
-    /// - `families`: detector families to look for. Default: `[obfuscation]`.
+    /// - `families`: detector families to look for: `obfuscation`, `secret-files`. Default: both.
     /// - `action`: `stop`, `pause` to ask a person, or `warn` to allow it and raise an alert.
     ///   Default: `stop`.
     ///
@@ -99,7 +103,7 @@ impl ShellObfuscation {
 }
 
 impl Default for ShellObfuscation {
-    /// The built-in family.
+    /// The built-in families.
     fn default() -> Self {
         let families = default_families(Place::default());
         Self::of_families(&families, Response::default(), &mut Diagnostics::default())
@@ -107,7 +111,8 @@ impl Default for ShellObfuscation {
 }
 
 fn default_families(place: Place) -> Vec<(String, Place)> {
-    vec![("obfuscation".to_owned(), place)]
+    let names = detectors::names(Kind::Shell);
+    names.map(|name| (name.to_owned(), place)).collect()
 }
 
 struct CompiledShell {
@@ -141,15 +146,24 @@ impl InlineRule for CompiledShell {
                 rule: self.id.clone(),
                 error_code: ErrorCode::ShellObfuscation,
                 severity: Severity::Critical,
-                reason: format!("The command in {path} hides what it does: {technique}"),
+                reason: format!("The command in {path} {}", what(technique)),
                 remediation: "write the command out plainly, one step at a time",
             })
         }))
     }
 }
 
+/// What a command does. Techniques of `secret-files` say it, the others how it hides it.
+fn what(technique: &str) -> Cow<'_, str> {
+    if technique.starts_with("sends out ") {
+        Cow::Borrowed(technique)
+    } else {
+        Cow::Owned(format!("hides what it does: {technique}"))
+    }
+}
+
 /// Words in the name of a tool that runs commands.
-const SHELLS: [&str; 17] = [
+const SHELLS: [&str; 23] = [
     "shell",
     "bash",
     "sh",
@@ -167,10 +181,16 @@ const SHELLS: [&str; 17] = [
     "script",
     "ssh",
     "cli",
+    "run",
+    "interpreter",
+    "repl",
+    "jupyter",
+    "notebook",
+    "crontab",
 ];
 
 /// Words in the name of an argument that is a command.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 17] = [
     "command",
     "cmd",
     "script",
@@ -185,6 +205,9 @@ const COMMANDS: [&str; 14] = [
     "argv",
     "program",
     "entrypoint",
+    "source",
+    "entry",
+    "cell",
 ];
 
 /// Whether the value at this pointer goes under a name for commands.
@@ -197,18 +220,17 @@ fn is_command(pointer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detectors;
     use crate::scan::ScannerBuilder;
 
     /// The examples of an entry are checked against it alone; an ordinary command must pass them all.
     #[test]
     fn what_passes_one_entry_passes_all() {
-        let family = detectors::family(Kind::Shell, "obfuscation")
-            .unwrap()
-            .unwrap();
-        let passes = || family.entries.iter().flat_map(|entry| &entry.passes);
+        let families = detectors::names(Kind::Shell)
+            .map(|name| detectors::family(Kind::Shell, name).unwrap().unwrap());
+        let entries: Vec<_> = families.flat_map(|family| family.entries).collect();
+        let passes = || entries.iter().flat_map(|entry| &entry.passes);
         assert!(passes().count() >= 40);
-        for entry in &family.entries {
+        for entry in &entries {
             let mut builder = ScannerBuilder::default();
             let spec = entry.pattern.spec(Kind::Shell);
             let id = builder.add(&spec, &EventSet::any()).unwrap();
@@ -232,6 +254,8 @@ mod tests {
             ("/steps/3/run", true),
             ("/shellCommand", true),
             ("/post_scripts/1", true),
+            ("/cells/0/source/2", true),
+            ("/cron_entry", true),
             ("/body", false),
             ("/content", false),
             ("/description", false),

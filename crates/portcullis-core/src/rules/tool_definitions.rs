@@ -42,7 +42,7 @@ documented! {
     ///
     /// ## Configuration
     ///
-    /// - `families`: detector families to look for. Default: `[tool-description]`.
+    /// - `families`: detector families to look for. Default: `[tool-description, tool-output-languages]`.
     /// - `evasions`: whether to see through disguises: lookalike and invisible characters, leetspeak,
     ///   spaced-out letters, escapes and encodings. Default: `true`.
     /// - `pins`: the digest of each reviewed definition, by name, as `portcullis tools pin` writes them.
@@ -147,7 +147,7 @@ impl ToolDefinitions {
 }
 
 impl Default for ToolDefinitions {
-    /// The built-in family, and no pins.
+    /// The built-in families, and no pins.
     fn default() -> Self {
         let families = default_families(Place::default());
         Self {
@@ -161,7 +161,8 @@ impl Default for ToolDefinitions {
 }
 
 fn default_families(place: Place) -> Vec<(String, Place)> {
-    vec![("tool-description".to_owned(), place)]
+    let names = ["tool-description", "tool-output-languages"];
+    names.map(|name| (name.to_owned(), place)).to_vec()
 }
 
 struct CompiledDefinitions {

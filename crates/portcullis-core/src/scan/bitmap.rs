@@ -128,43 +128,62 @@ impl Bitmap {
     pub(super) fn each_place(&self, text: &[u8], look: impl FnMut(usize)) {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = V3::try_new() {
-            return simd.vectorize(
-                #[inline(always)]
-                || self.each_place_with(simd, text, look),
-            );
+            return self.each_place_with(simd, text, look);
         }
         self.each_place_with(Scalar, text, look);
     }
 
     /// Places are gathered first and then looked at one after the other: so the processor is not surprised
-    /// by how many there are, and waits for the memory of several at once.
+    /// by how many there are, and waits for the memory of several at once. Each is a function of its own: in one, what the
+    /// one needs at hand is in the way of the other.
     #[inline(always)]
     fn each_place_with(&self, lanes: impl Lanes, text: &[u8], mut look: impl FnMut(usize)) {
+        let mut places = [0; ROOM];
+        for base in (0..text.len()).step_by(STEPS * STRIDE) {
+            let count = lanes.run(
+                #[inline(always)]
+                || self.gather(lanes, &text[base..], &mut places),
+            );
+            let found = places.get(..count).unwrap_or_default();
+            let look = &mut look;
+            lanes.run(
+                #[inline(always)]
+                move || {
+                    for window in found {
+                        look(base + 2 * usize::from(*window));
+                    }
+                },
+            );
+        }
+    }
+
+    /// The windows of the next steps that are in the set, and how many.
+    #[inline(always)]
+    fn gather(&self, lanes: impl Lanes, text: &[u8], places: &mut [u8; ROOM]) -> usize {
         let table = Table {
             bits: &self.bits,
             used: self.used,
         };
-        let mut places = [0; ROOM];
-        for base in (0..text.len()).step_by(STEPS * STRIDE) {
-            let end = text.len().min(base + STEPS * STRIDE);
-            let (mut count, mut window) = (0, 0);
-            for at in (base..end).step_by(STRIDE) {
-                let rest = &text[at..];
-                let hits = match rest.first_chunk() {
-                    Some(step) => lanes.hits(table, step),
-                    None => {
-                        let mut step = [0; STEP];
-                        step[..rest.len()].copy_from_slice(rest);
-                        lanes.hits(table, &step) & first(rest.len().div_ceil(2))
-                    }
-                };
-                count = add(&mut places, count, window, hits);
-                window = window.wrapping_add(EACH * WINDOWS as u64);
-            }
-            for window in places.get(..count).unwrap_or_default() {
-                look(base + 2 * usize::from(*window));
+        let (mut count, mut window) = (0, 0);
+        let mut rest = text;
+        for _ in 0..STEPS {
+            let hits;
+            (hits, rest) = match rest.first_chunk() {
+                Some(step) => (lanes.hits(table, step), &rest[STRIDE..]),
+                None => {
+                    let mut step = [0; STEP];
+                    step[..rest.len()].copy_from_slice(rest);
+                    let hits = lanes.hits(table, &step) & first(rest.len().div_ceil(2));
+                    (hits, rest.get(STRIDE..).unwrap_or_default())
+                }
+            };
+            count = add(places, count, window, hits);
+            window = window.wrapping_add(EACH * WINDOWS as u64);
+            if rest.is_empty() {
+                break;
             }
         }
+        count
     }
 }
 
@@ -192,11 +211,19 @@ const fn first(windows: usize) -> u16 {
 
 /// What a processor does with several windows at once.
 trait Lanes: Copy {
+    /// Runs what is compiled for the processor at hand.
+    fn run<R>(self, work: impl FnOnce() -> R) -> R;
+
     /// Which windows of a step are in the bitmap, the first in the lowest bit.
     fn hits(self, table: Table<'_>, step: &[u8; STEP]) -> u16;
 }
 
 impl Lanes for Scalar {
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
     fn hits(self, table: Table<'_>, step: &[u8; STEP]) -> u16 {
         (0..WINDOWS).fold(0, |hits, number| {
             let window = std::array::from_fn(|byte| step[2 * number + byte]);
@@ -208,6 +235,11 @@ impl Lanes for Scalar {
 
 #[cfg(target_arch = "x86_64")]
 impl Lanes for V3 {
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce() -> R) -> R {
+        self.vectorize(work)
+    }
+
     /// Every second window lies right behind the one before. The others go into the upper halves of the same
     /// lanes, so that all are in order.
     #[inline(always)]

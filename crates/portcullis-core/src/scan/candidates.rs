@@ -14,7 +14,6 @@ pub(super) type Regions = SmallVec<[(PatternId, Range<usize>); 16]>;
 /// The patterns that may match a text, and where their matches can begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
-    patterns: Bits,
     regions: Regions,
     /// Of the text, if a pattern whose matches have no limit may match.
     pub(super) runs: Option<Runs>,
@@ -23,9 +22,9 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    pub(super) fn none(patterns: usize) -> Self {
+    /// What a scan that finds nothing says.
+    pub(crate) fn none() -> Self {
         Self {
-            patterns: Bits::none(patterns),
             regions: SmallVec::new(),
             runs: None,
             ascii: false,
@@ -33,7 +32,6 @@ impl Candidates {
     }
 
     pub(super) fn note(&mut self, id: PatternId, region: Range<usize>) {
-        self.patterns.insert(id.0);
         match self.regions.last_mut() {
             Some((last, known))
                 if *last == id && known.start <= region.start && region.start <= known.end =>
@@ -61,10 +59,6 @@ impl Candidates {
 
     /// Leaves these regions and no others.
     pub(super) fn leave(&mut self, regions: Regions) {
-        self.patterns.clear();
-        for (id, _) in &regions {
-            self.patterns.insert(id.0);
-        }
         self.regions = regions;
     }
 
@@ -77,7 +71,7 @@ impl Candidates {
     /// Whether this pattern may match.
     #[inline]
     pub fn contains(&self, id: PatternId) -> bool {
-        self.patterns.contains(id.0)
+        self.regions(id).next().is_some()
     }
 
     /// Whether no pattern can match.
@@ -129,29 +123,5 @@ impl Candidates {
         let own = self.regions[start..].iter();
         own.take_while(move |(known, _)| *known == id)
             .map(|(_, region)| region.clone())
-    }
-}
-
-/// A set of small numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Bits(SmallVec<[u64; 16]>);
-
-impl Bits {
-    fn none(len: usize) -> Self {
-        Self(SmallVec::from_elem(0, len.div_ceil(64)))
-    }
-
-    fn clear(&mut self) {
-        self.0.fill(0);
-    }
-
-    #[inline]
-    fn insert(&mut self, number: u16) {
-        self.0[usize::from(number / 64)] |= 1 << (number % 64);
-    }
-
-    #[inline]
-    fn contains(&self, number: u16) -> bool {
-        self.0[usize::from(number / 64)] & (1 << (number % 64)) != 0
     }
 }

@@ -141,12 +141,16 @@ impl Gate {
     fn is_open_at(&self, text: &[u8], from: usize) -> bool {
         const SIDE: usize = neighbours::SIDE;
         let end = from.wrapping_add(self.len);
-        let around = text.get(from.wrapping_sub(SIDE)..end.wrapping_add(SIDE));
-        let sides = around.and_then(|around| around.first_chunk().zip(around.last_chunk()));
-        match sides {
-            Some((before, after)) => self.neighbours.allow_bytes(*before, *after),
-            None => self.is_open_near_end(text, from..end),
-        }
+        let after = text.get(end..).and_then(<[u8]>::first_chunk);
+        let before = || text.get(from.wrapping_sub(SIDE)..)?.first_chunk();
+        let open = after.map(|after| {
+            self.neighbours.allow_after(*after)
+                && before().map_or_else(
+                    || self.is_open_near_end(text, from..end),
+                    |before| self.neighbours.allow_before(*before),
+                )
+        });
+        open.unwrap_or_else(|| self.is_open_near_end(text, from..end))
     }
 
     #[cold]

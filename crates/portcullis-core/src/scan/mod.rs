@@ -32,6 +32,7 @@ mod screen;
 mod search;
 mod spares;
 mod unbroken;
+mod walk;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -411,14 +412,9 @@ impl Scanner {
         features: Features,
         event_type: &EventType,
     ) -> Candidates {
-        let mut candidates = self.no_candidates();
+        let mut candidates = Candidates::none();
         self.scan_into(text, features, event_type, &mut candidates);
         candidates
-    }
-
-    /// What a scan that finds nothing says.
-    pub(crate) fn no_candidates(&self) -> Candidates {
-        Candidates::none(self.patterns.len())
     }
 
     /// The same, into what no scan has said anything in: short texts are scanned in less time than it
@@ -452,9 +448,9 @@ impl Scanner {
         };
         let filter = &self.filters[stage(event_type)];
         let mut screens = self.screens.reader();
-        filter.scan(text.as_bytes(), plain, |literal, announced| {
-            let may_match = screens.lets_through(announced.screen, text.as_bytes(), &literal);
-            if !may_match || !wanted(announced.pattern) {
+        // Hardly anything comes so far: that it is a function of its own keeps what every literal goes through short.
+        let note: &mut dyn FnMut(Range<usize>, &Announced) = &mut |literal, announced| {
+            if !wanted(announced.pattern) {
                 return;
             }
             let max = match announced.max_before {
@@ -472,6 +468,11 @@ impl Scanner {
                 }
             };
             candidates.note(announced.pattern, region);
+        };
+        filter.scan(text.as_bytes(), plain, |literal, announced| {
+            if screens.lets_through(announced.screen, text.as_bytes(), &literal) {
+                note(literal, announced);
+            }
         });
         candidates.ascii = ascii;
         candidates.put_in_order();

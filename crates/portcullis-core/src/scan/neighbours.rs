@@ -53,11 +53,10 @@ impl Seen {
         let [nearest_one, ..] = nearest.to_le_bytes();
         let apart = is_blank(nearest_one);
         let [first, second, ..] = (nearest >> (8 * u32::from(apart))).to_le_bytes();
-        // After two blanks nobody looks further.
         let unknown = u64::from(is_blank(first)).wrapping_neg();
         Self {
             apart,
-            first: BITS[usize::from(first)] | unknown,
+            first: FIRST_BITS[usize::from(first)],
             second: BITS[usize::from(second)] | unknown,
         }
     }
@@ -92,6 +91,16 @@ impl Side {
     fn allows(&self, seen: &Seen) -> bool {
         let first = self.first[usize::from(seen.apart)] & seen.first;
         first != 0 && self.second & seen.second != 0
+    }
+
+    /// The same for the nearest bytes themselves, the nearest in the lowest bits. Most places are settled by the first byte.
+    #[inline]
+    fn allows_bytes(&self, nearest: u32) -> bool {
+        let [nearest_one, ..] = nearest.to_le_bytes();
+        let apart = is_blank(nearest_one);
+        let [first, second, ..] = (nearest >> (8 * u32::from(apart))).to_le_bytes();
+        self.first[usize::from(apart)] & FIRST_BITS[usize::from(first)] != 0
+            && (is_blank(first) || self.second & BITS[usize::from(second)] != 0)
     }
 
     /// Whether this may be the nearest byte.
@@ -155,11 +164,16 @@ impl Neighbours {
         self.before.allows(&sides.before) & self.after.allows(&sides.after)
     }
 
-    /// The same for the bytes on both sides.
+    /// Whether it can have these bytes after its literal.
     #[inline]
-    pub(super) fn allow_bytes(&self, before: [u8; SIDE], after: [u8; SIDE]) -> bool {
-        self.after.allows(&Seen::of(u32::from_le_bytes(after)))
-            && self.before.allows(&Seen::of(u32::from_be_bytes(before)))
+    pub(super) fn allow_after(&self, after: [u8; SIDE]) -> bool {
+        self.after.allows_bytes(u32::from_le_bytes(after))
+    }
+
+    /// Whether it can have these before it.
+    #[inline]
+    pub(super) fn allow_before(&self, before: [u8; SIDE]) -> bool {
+        self.before.allows_bytes(u32::from_be_bytes(before))
     }
 
     /// Whether a match can have this byte right before its literal.
@@ -231,6 +245,19 @@ static BITS: [u64; 256] = {
                 1 << (39 + signs % 25)
             }
         };
+        byte += 1;
+    }
+    bits
+};
+
+/// The same of the first byte that is not blank. After two blanks nobody looks further: it may be any.
+static FIRST_BITS: [u64; 256] = {
+    let mut bits = BITS;
+    let mut byte = 0;
+    while byte < 256 {
+        if is_blank(byte as u8) {
+            bits[byte] = u64::MAX;
+        }
         byte += 1;
     }
     bits
@@ -358,7 +385,7 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange};
 
@@ -414,7 +441,7 @@ mod tests {
         }
     }
 
-    fn outline() -> impl Strategy<Value = Hir> {
+    pub(in crate::scan) fn outline() -> impl Strategy<Value = Hir> {
         let class = |bytes: &[u8]| {
             let ranges = bytes.iter().map(|byte| ClassBytesRange::new(*byte, *byte));
             Hir::class(Class::Bytes(ClassBytes::new(ranges)))

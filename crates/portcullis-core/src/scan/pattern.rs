@@ -170,17 +170,24 @@ struct Compiled {
     regex: Search,
     /// With a group `value` or `skip…`: room for where it is.
     groups: Option<Captures>,
+    /// Of each branch, whether it is skipped. To find the groups of a match takes far longer than the match.
+    skipped: Vec<bool>,
 }
 
 impl Compiled {
     fn new(hir: &Hir) -> Result<Self, PatternError> {
-        let regex = Search::new(hir)?;
+        let branches = match hir.kind() {
+            HirKind::Alternation(branches) if branches.iter().any(is_skip) => branches,
+            _ => std::slice::from_ref(hir),
+        };
+        let regex = Search::of_branches(branches)?;
         let groups = regex.captures();
         let mut names = groups.group_info().all_names();
         let asked = names.any(|(_, _, name)| name.is_some_and(|name| name == VALUE || skips(name)));
         Ok(Self {
             regex,
             groups: asked.then_some(groups),
+            skipped: branches.iter().map(is_skip).collect(),
         })
     }
 }
@@ -473,6 +480,8 @@ impl Pattern {
             let value = if too_many {
                 // Nobody has looked at the rest, so nothing speaks for it.
                 Some(whole.clone())
+            } else if compiled.skipped[one.pattern()] {
+                None
             } else {
                 let groups = compiled.groups.clone().map(|mut groups| {
                     let input = Input::new(text)
@@ -503,7 +512,8 @@ impl Pattern {
             return None;
         }
         let found = groups.iter().flat_map(|groups| {
-            let names = groups.group_info().pattern_names(PatternID::ZERO);
+            let pattern = groups.pattern().unwrap_or(PatternID::ZERO);
+            let names = groups.group_info().pattern_names(pattern);
             names
                 .zip(groups.iter())
                 .filter_map(|(name, at)| name.zip(at))

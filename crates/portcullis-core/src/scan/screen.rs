@@ -13,18 +13,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use regex_automata::hybrid::dfa::{Cache, DFA};
-use regex_automata::util::start;
-use regex_automata::{Anchored, PatternID};
 use regex_syntax::hir::{
     Class, ClassBytes, ClassBytesRange, ClassUnicodeRange, Hir, HirKind, Look, Repetition,
 };
 
-use super::automaton::{self, Reads};
+use super::automaton::Reads;
 use super::literals::{Choice, Item};
 use super::neighbours::{End, Neighbours};
 use super::outline::Outline;
 use super::spares::Spares;
+use super::walk::{Learned, Walk};
 
 /// So many bytes beside a literal say enough.
 const ENOUGH_BYTES: usize = 6;
@@ -39,7 +37,7 @@ const MAX_EXACT: u32 = 3;
 const MAX_BYTES: usize = 512;
 
 /// What an automaton may take in memory, for each scan at the same time.
-const MAX_CACHE_BYTES: usize = 8 << 20;
+const MAX_LEARNED_BYTES: usize = 8 << 20;
 
 /// What a pattern says of the text around a literal.
 #[derive(Debug, Clone, Default)]
@@ -328,14 +326,14 @@ pub(super) struct ScreenId {
 }
 
 struct Automata {
-    before: DFA,
-    after: DFA,
+    before: Walk,
+    after: Walk,
 }
 
 /// What one scan learns of the automata.
 struct Memory {
-    before: Cache,
-    after: Cache,
+    before: Learned,
+    after: Learned,
 }
 
 impl Screens {
@@ -355,8 +353,8 @@ impl Screens {
     fn automata(&self) -> Option<&Automata> {
         let make = || {
             Some(Automata {
-                before: automaton::lazy(&self.before.read(), Reads::Backwards, MAX_CACHE_BYTES)?,
-                after: automaton::lazy(&self.after.read(), Reads::Forwards, MAX_CACHE_BYTES)?,
+                before: Walk::new(&self.before.read(), Reads::Backwards, MAX_LEARNED_BYTES)?,
+                after: Walk::new(&self.after.read(), Reads::Forwards, MAX_LEARNED_BYTES)?,
             })
         };
         self.automata.get_or_init(make).as_ref()
@@ -372,8 +370,8 @@ impl Screens {
 
     fn memory(&self, automata: &Automata) -> Box<Memory> {
         self.spare.take_or(|| Memory {
-            before: automata.before.create_cache(),
-            after: automata.after.create_cache(),
+            before: automata.before.learned(),
+            after: automata.after.learned(),
         })
     }
 }
@@ -396,7 +394,7 @@ pub(super) struct Reader<'s> {
 
 impl Reader<'_> {
     /// Whether a match with this screen can have its literal here.
-    #[inline]
+    #[inline(never)]
     pub(super) fn lets_through(&mut self, id: ScreenId, text: &[u8], at: &Range<usize>) -> bool {
         if id.before.is_none() && id.after.is_none() {
             return true;
@@ -407,24 +405,29 @@ impl Reader<'_> {
         let Some((automata, memory)) = &mut self.asked else {
             return true;
         };
-        let after = |outline: u16| {
-            let (behind, rest) = (text.get(at.end - 1), &text[at.end..]);
+        let after = |memory: &mut Memory, outline| {
+            let rest = &text[at.end..];
             let near = rest.get(..MAX_BYTES).unwrap_or(rest);
             let is_all = near.len() == rest.len();
-            let cache = &mut memory.after;
-            may_go_on(&automata.after, cache, outline, behind, near.iter(), is_all)
+            let learned = &mut memory.after;
+            automata
+                .after
+                .may_go_on(learned, outline, near.iter(), is_all)
         };
-        let mut before = |outline: u16| {
-            let (behind, from) = (text.get(at.start), at.start.saturating_sub(MAX_BYTES));
+        let before = |memory: &mut Memory, outline| {
+            let from = at.start.saturating_sub(MAX_BYTES);
             let near = text[from..at.start].iter().rev();
-            let cache = &mut memory.before;
-            may_go_on(&automata.before, cache, outline, behind, near, from == 0)
+            let learned = &mut memory.before;
+            automata.before.may_go_on(learned, outline, near, from == 0)
         };
         // Whichever is likely to be settled sooner goes first.
-        if id.before_first && !id.before.is_none_or(&mut before) {
-            return false;
+        if id.before_first {
+            id.before.is_none_or(|outline| before(memory, outline))
+                && id.after.is_none_or(|outline| after(memory, outline))
+        } else {
+            id.after.is_none_or(|outline| after(memory, outline))
+                && id.before.is_none_or(|outline| before(memory, outline))
         }
-        id.after.is_none_or(after) && (id.before_first || id.before.is_none_or(before))
     }
 
     #[cold]
@@ -441,35 +444,6 @@ impl Drop for Reader<'_> {
             self.screens.spare.keep(memory);
         }
     }
-}
-
-/// Whether a text, of which this is near the literal and read away from it, may go on as an outline has it.
-fn may_go_on<'t>(
-    automaton: &DFA,
-    cache: &mut Cache,
-    outline: u16,
-    behind: Option<&u8>,
-    near: impl Iterator<Item = &'t u8>,
-    is_all: bool,
-) -> bool {
-    // Few bytes settle nearly everything, so that setting up a search would take most of the time.
-    let start = start::Config::new()
-        .look_behind(behind.copied())
-        .anchored(Anchored::Pattern(PatternID::must(usize::from(outline))));
-    let Ok(mut state) = automaton.start_state(cache, &start) else {
-        return true;
-    };
-    for byte in near {
-        match automaton.next_state(cache, state, *byte) {
-            Ok(next) if !next.is_tagged() => state = next,
-            Ok(last) => return last.is_quit() || last.is_match(),
-            Err(_) => return true,
-        }
-    }
-    !is_all
-        || automaton
-            .next_eoi_state(cache, state)
-            .map_or(true, |end| end.is_match())
 }
 
 fn of_choice(choice: &Choice) -> Hir {

@@ -20,9 +20,14 @@ pub(super) struct Search {
 impl Search {
     /// From the tree itself: printing it and reading it again does not always give it back.
     pub(super) fn new(hir: &Hir) -> Result<Self, PatternError> {
+        Self::of_branches(std::slice::from_ref(hir))
+    }
+
+    /// The same as their alternation, but that a match says of which branch it is.
+    pub(super) fn of_branches(branches: &[Hir]) -> Result<Self, PatternError> {
         let regex = meta::Regex::builder()
             .configure(meta::Config::new().nfa_size_limit(Some(MAX_COMPILED_BYTES)))
-            .build_from_hir(hir)
+            .build_many_from_hir(branches)
             .map_err(|error| match error.size_limit() {
                 Some(limit) => PatternError::TooLarge(limit),
                 None => PatternError::Syntax(error.to_string()),

@@ -44,7 +44,7 @@ pub(super) fn unescape(text: &str, limit: usize) -> Option<Rewrite<'_>> {
             at = start + len;
             rewrite.replace(start..at, c.encode_utf8(&mut [0; 4]));
             found = true;
-            if rewrite.is_full() {
+            if rewrite.is_cut() {
                 break;
             }
         }
@@ -59,7 +59,7 @@ pub(super) fn decode(text: &str, limit: usize) -> Option<Rewrite<'_>> {
     let mut at = 0;
     while let Some(run) = next_run(text, at) {
         at = run.end;
-        if run.len() < MIN_BASE64 || rewrite.is_full() {
+        if run.len() < MIN_BASE64 {
             continue;
         }
         let mut found = |span: Range<usize>, decoded: &str| {
@@ -269,11 +269,19 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'/' | b'_')
 }
 
-/// Whether the first few characters of a run encode text.
+/// Whether the first few characters of a run encode text. No more of it is looked at, since each of its lines asks about
+/// all that is left.
 fn is_promising(run: &str) -> bool {
-    let sample = &run[..run.len().min(SAMPLE)];
-    let sample = decoder(sample)(sample.as_bytes());
-    match std::str::from_utf8(&sample) {
+    let sample = &run[..run.len().min("0x".len() + SAMPLE)];
+    let (decode, digits) = decoder(sample);
+    // What begins with hexadecimal may go on as base64.
+    begins_text(&decode(digits.as_bytes()))
+        || digits.bytes().all(is_hex_or_blank) && begins_text(&from_base64(sample.as_bytes()))
+}
+
+/// Whether it is text, or would be if it went on.
+fn begins_text(bytes: &[u8]) -> bool {
+    match std::str::from_utf8(bytes) {
         Ok(_) => true,
         Err(error) => error.error_len().is_none(),
     }
@@ -281,17 +289,25 @@ fn is_promising(run: &str) -> bool {
 
 /// The text that a run encodes, if it encodes text.
 fn decode_run(run: &str) -> Option<String> {
-    readable(decoder(run)(run.as_bytes()))
+    let (decode, run) = decoder(run);
+    readable(decode(run.as_bytes()))
 }
 
-/// Hexadecimal, if the run can be that.
-fn decoder(run: &str) -> fn(&[u8]) -> Vec<u8> {
-    let hex = |b: u8| b.is_ascii_hexdigit() || b.is_ascii_whitespace();
-    if run.len() >= MIN_HEX && run.bytes().all(hex) {
-        from_hex
+type Decoder = fn(&[u8]) -> Vec<u8>;
+
+/// Hexadecimal, if the run can be that, and what is to be decoded.
+fn decoder(run: &str) -> (Decoder, &str) {
+    let digits = run.strip_prefix("0x").or_else(|| run.strip_prefix("0X"));
+    let digits = digits.unwrap_or(run);
+    if digits.len() >= MIN_HEX && digits.bytes().all(is_hex_or_blank) {
+        (from_hex, digits)
     } else {
-        from_base64
+        (from_base64, run)
     }
+}
+
+fn is_hex_or_blank(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || byte.is_ascii_whitespace()
 }
 
 fn from_base64(run: &[u8]) -> Vec<u8> {

@@ -1,30 +1,68 @@
 //! Characters that are another way to write plain ones, and characters that nobody sees.
 
+use memchr::memmem;
 use unicode_normalization::char::{decompose_canonical, decompose_compatible, is_combining_mark};
 
 use super::map::Rewrite;
+use super::skip;
 
 /// The text with every character folded, if that changes it.
 pub(super) fn fold(text: &str) -> Option<Rewrite<'_>> {
+    fold_by(text, fold_char)
+}
+
+/// The same with what tags carry left out, if there are any: they may be there to divide words, and not to be read.
+pub(super) fn fold_without_tags(text: &str) -> Option<Rewrite<'_>> {
+    /// What the bytes of every tag begin with.
+    const FIRST: [u8; 2] = [0xf3, 0xa0];
+    let is_tag = |at: usize| {
+        text[at..]
+            .chars()
+            .next()
+            .is_some_and(|c| carried(c).is_some())
+    };
+    let has_tags = memmem::find_iter(text.as_bytes(), &FIRST).any(is_tag);
+    let leave_out = |c| carried(c).map_or_else(|| fold_char(c), |_| Some(Folded::NOTHING));
+    has_tags.then(|| fold_by(text, leave_out)).flatten()
+}
+
+fn fold_by(text: &str, fold_char: impl Fn(char) -> Option<Folded>) -> Option<Rewrite<'_>> {
     let mut rewrite = None;
     let mut at = 0;
-    while let Some(offset) = text.as_bytes()[at..]
-        .iter()
-        .position(|b| !is_plain_ascii(*b))
-    {
+    while let Some(offset) = skip::to_first(&text.as_bytes()[at..], may_fold) {
         at += offset;
-        let Some(c) = text[at..].chars().next() else {
-            break;
-        };
-        let end = at + c.len_utf8();
-        if let Some(folded) = fold_char(c) {
-            rewrite
-                .get_or_insert_with(|| Rewrite::whole(text))
-                .replace(at..end, folded.as_str());
+        while text
+            .as_bytes()
+            .get(at)
+            .is_some_and(|first| may_fold(*first))
+        {
+            let Some(c) = text[at..].chars().next() else {
+                break;
+            };
+            let end = at + c.len_utf8();
+            if let Some(folded) = fold_char(c) {
+                rewrite
+                    .get_or_insert_with(|| Rewrite::whole(text))
+                    .replace(at..end, folded.as_str());
+            }
+            at = end;
         }
-        at = end;
     }
     rewrite
+}
+
+/// Whether a character that begins so may be folded.
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "with a way out in between, bytes are compared one by one"
+)]
+const fn may_fold(first: u8) -> bool {
+    let control = (first < b'\t') | ((first > b'\r') & (first < b' ')) | (first == 0x7f);
+    // Latin letters with common marks, Greek, Cyrillic, Arabic, the scripts of India, of China and of Korea begin otherwise.
+    let first_of_two =
+        (first == 0xc2) | ((first >= 0xc4) & (first <= 0xcd)) | ((first >= 0xd2) & (first <= 0xd8));
+    let first_of_more = ((first >= 0xe1) & (first <= 0xe3)) | (first == 0xea) | (first >= 0xef);
+    control | first_of_two | first_of_more
 }
 
 #[inline]
@@ -69,7 +107,7 @@ fn is_ordinary(c: char) -> bool {
         '\u{c0}'..='\u{131}' | '\u{134}'..='\u{13e}' | '\u{141}'..='\u{148}'
         | '\u{14a}'..='\u{17e}' | '\u{370}'..='\u{482}' | '\u{48a}'..='\u{61b}'
         | '\u{61d}'..='\u{115e}' | '\u{1e00}'..='\u{1e99}' | '\u{1ea0}'..='\u{1eff}'
-        | '\u{2013}'..='\u{201f}' | '\u{3000}'..='\u{3163}' | '\u{3400}'..='\u{a700}'
+        | '\u{2013}'..='\u{201f}' | '\u{3001}'..='\u{3163}' | '\u{3400}'..='\u{a700}'
         | '\u{ac00}'..='\u{fa6d}')
 }
 
@@ -78,13 +116,19 @@ fn fold_char(c: char) -> Option<Folded> {
     if is_ordinary(c) || is_kept(c) {
         return None;
     }
+    match carried(c) {
+        Some(plain) => Some(Folded::of(plain)),
+        None if is_dropped(c) => Some(Folded::NOTHING),
+        None => fold_visible(c),
+    }
+}
+
+/// What a tag carries: ASCII that nobody sees. Variation selectors carry it too, by their number.
+fn carried(c: char) -> Option<char> {
     match c {
-        // Tag characters carry ASCII that nobody sees.
-        '\u{e0020}'..='\u{e007e}' => Some(Folded::of(low_byte(c, 0xe0000))),
-        // So do variation selectors, by their number.
-        '\u{e0110}'..='\u{e016e}' => Some(Folded::of(low_byte(c, 0xe00f0))),
-        _ if is_dropped(c) => Some(Folded::NOTHING),
-        _ => fold_visible(c),
+        '\u{e0020}'..='\u{e007e}' => Some(low_byte(c, 0xe0000)),
+        '\u{e0110}'..='\u{e016e}' => Some(low_byte(c, 0xe00f0)),
+        _ => None,
     }
 }
 
@@ -93,13 +137,11 @@ fn is_kept(c: char) -> bool {
     matches!(
         c,
         '\u{85}'
-            | '\u{a0}'
             | '¨'
             | '¯'
             | '´'
             | '¸'
             | '…'
-            | '\u{202f}'
             | '\u{2028}'
             | '\u{2029}'
             | '№'
@@ -174,7 +216,13 @@ fn symbol(c: char) -> Option<char> {
         'ᴡ' => 'w',
         'ʏ' => 'y',
         'ᴢ' => 'z',
-        '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{2800}' => ' ',
+        '\u{a0}'
+        | '\u{1680}'
+        | '\u{2000}'..='\u{200a}'
+        | '\u{202f}'
+        | '\u{205f}'
+        | '\u{2800}'
+        | '\u{3000}' => ' ',
         '‐' | '‑' | '‒' | '−' | '⁃' | '˗' | '➖' => '-',
         '⁄' | '∕' | '⧸' | '╱' => '/',
         '⧵' | '∖' => '\\',
@@ -218,4 +266,17 @@ fn low_byte(c: char, base: u32) -> char {
 
 fn letter(c: char, base: u32) -> char {
     char::from(b'A' + (c as u32 - base) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_folded_begins_with_a_byte_that_is_not_passed_over() {
+        for c in '\0'..=char::MAX {
+            let first = c.encode_utf8(&mut [0; 4]).as_bytes()[0];
+            assert!(may_fold(first) || fold_char(c).is_none(), "{c:?}");
+        }
+    }
 }

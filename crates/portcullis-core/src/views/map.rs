@@ -84,6 +84,8 @@ pub(super) struct Rewrite<'a> {
     whole: bool,
     /// Bytes that the text may grow to.
     limit: usize,
+    /// Whether something did not fit.
+    cut: bool,
 }
 
 impl<'a> Rewrite<'a> {
@@ -97,6 +99,7 @@ impl<'a> Rewrite<'a> {
             changed: false,
             whole: true,
             limit: usize::MAX,
+            cut: false,
         }
     }
 
@@ -126,9 +129,14 @@ impl<'a> Rewrite<'a> {
 
     /// Appends what stands for a span of the source, wherever that lies.
     pub(super) fn unit(&mut self, span: Range<usize>, with: &str) {
-        if !with.is_empty() && self.text.len() + with.len() <= self.limit {
+        if with.is_empty() {
+            return;
+        }
+        if self.text.len() + with.len() <= self.limit {
             self.piece(span.start, with.len(), span.len());
             self.text.push_str(with);
+        } else {
+            self.cut = true;
         }
     }
 
@@ -163,9 +171,9 @@ impl<'a> Rewrite<'a> {
         self.copy(tail..end);
     }
 
-    /// Whether there is room for more.
-    pub(super) fn is_full(&self) -> bool {
-        self.text.len() >= self.limit
+    /// Whether something did not fit.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// The view, if something was changed.
@@ -178,7 +186,9 @@ impl<'a> Rewrite<'a> {
             return None;
         }
         self.keep_to(self.source.len());
-        let Self { text, pieces, .. } = self;
+        let Self {
+            text, pieces, cut, ..
+        } = self;
         let map = Map {
             pieces,
             len: text.len(),
@@ -187,6 +197,7 @@ impl<'a> Rewrite<'a> {
         Some(View {
             text,
             disguise,
+            cut,
             map: Arc::new(map),
         })
     }
@@ -195,6 +206,7 @@ impl<'a> Rewrite<'a> {
         let room = self.limit.saturating_sub(self.text.len());
         let end = span.end.min(span.start.saturating_add(room));
         let end = self.source.floor_char_boundary(end);
+        self.cut |= end < span.end;
         if span.start < end {
             self.piece(span.start, 1, 1);
             self.text.push_str(&self.source[span.start..end]);

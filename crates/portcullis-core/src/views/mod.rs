@@ -13,10 +13,13 @@ mod fold;
 mod hidden;
 mod map;
 mod reversed;
+mod skip;
 mod spaced;
 mod terminal;
 mod words;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,15 +31,27 @@ use map::{Map, Rewrite};
 /// How many encodings inside each other are taken off.
 pub const MAX_DEPTH: usize = 3;
 
-/// Bytes of all views that [`unmask`] makes of a text, as a multiple of the text's, on top of
-/// [`SMALL_VIEW_BYTES`].
-pub const MAX_VIEW_RATIO: usize = 2;
-
-/// Bytes of views that any text may have.
+/// Bytes that any share of a text's views may have. What of it is over is cut off.
 pub const SMALL_VIEW_BYTES: usize = 4 << 10;
 
-/// Bytes of all views that [`unmask`] makes of a text, whatever its size. What is over is cut off.
+/// Bytes that a share may have, whatever the text's size.
 pub const MAX_VIEW_BYTES: usize = 2 << 20;
+
+/// What layers under another may have, as a multiple of what the text itself may have. Two disguises all over a text, under
+/// each other and with digits for letters under both, fit in.
+pub const DEEP_SHARES: usize = 3;
+
+/// Bytes that the views of a text may have that come of one [way to rewrite](Way) it. No rewriting grows by more than a third,
+/// so that nothing of the text itself is cut, but of one that is longer than the gate takes.
+fn share(len: usize) -> usize {
+    let bytes = len.saturating_add(len / 3).saturating_add(SMALL_VIEW_BYTES);
+    bytes.min(MAX_VIEW_BYTES)
+}
+
+/// Bytes of all views that [`unmask`] makes of a text of this length, at most.
+pub fn max_view_bytes(len: usize) -> usize {
+    WAYS * (1 + DEEP_SHARES) * share(len)
+}
 
 /// What was taken off a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +106,8 @@ impl Disguise {
 pub struct View {
     text: String,
     disguise: Disguise,
+    /// Whether there was no room for all of it.
+    cut: bool,
     map: Arc<Map>,
 }
 
@@ -125,23 +142,33 @@ pub fn fold(text: &str) -> Option<View> {
     rewrite.into_view(Disguise::Folded, None)
 }
 
+/// What [`unmask`] makes of a text.
+#[derive(Debug, Clone)]
+pub struct Unmasked {
+    /// The readings, those of the text itself first.
+    pub views: Vec<View>,
+    /// Whether there was room for all of them. If not, something may be hidden in what was cut off.
+    pub complete: bool,
+}
+
 /// The readings of a text under every disguise but the one [`fold`] takes off; that one is taken off
 /// first. `features` are the text's.
-pub fn unmask(text: &str, features: Features) -> Vec<View> {
-    if !may_be_disguised(features) {
-        return Vec::new();
-    }
-    let bytes = text
-        .len()
-        .saturating_mul(MAX_VIEW_RATIO)
-        .saturating_add(SMALL_VIEW_BYTES);
+pub fn unmask(text: &str, features: Features) -> Unmasked {
     let mut unmasking = Unmasking {
-        views: Vec::new(),
-        bytes: bytes.min(MAX_VIEW_BYTES),
+        unmasked: Unmasked {
+            views: Vec::new(),
+            complete: true,
+        },
+        inside: BinaryHeap::new(),
+        room: [share(text.len()); WAYS],
         original: text,
     };
-    unmasking.take_off(&Layer::of(text), features, 0);
-    unmasking.views
+    if may_be_disguised(features) {
+        unmasking.take_off(&Layer::of(text), features, 0);
+        unmasking.room = [DEEP_SHARES * share(text.len()); WAYS];
+        unmasking.look_inside();
+    }
+    unmasking.unmasked
 }
 
 /// Whether a text with these features may be in disguise.
@@ -192,33 +219,63 @@ impl<'a> Layer<'a> {
     }
 }
 
+/// Ways to rewrite a text. What one of them makes takes no room from another.
+#[derive(Clone, Copy)]
+enum Way {
+    Erase,
+    Reverse,
+    Fold,
+    Unescape,
+    Decode,
+    Join,
+    /// The first of the [readings](words::READINGS).
+    Plain,
+}
+
+const WAYS: usize = Way::Plain as usize + words::READINGS;
+
 /// The views made so far, and what may still be made.
 struct Unmasking<'a> {
-    views: Vec<View>,
-    bytes: usize,
+    unmasked: Unmasked,
+    /// Views to be looked into: how long each is, which it is, and how many layers it has under it. The shortest is first, so
+    /// that what is short is never left out for what is long.
+    inside: BinaryHeap<Reverse<(usize, usize, usize)>>,
+    room: [usize; WAYS],
     original: &'a str,
 }
 
 impl Unmasking<'_> {
+    fn look_inside(&mut self) {
+        while let Some(Reverse((_, index, depth))) = self.inside.pop() {
+            let view = self.unmasked.views[index].clone();
+            let features = Features::of(&view.text);
+            if features.intersects(SUSPECT) {
+                self.take_off(&Layer::of_view(&view), features, depth);
+            }
+        }
+    }
+
     fn take_off(&mut self, layer: &Layer<'_>, features: Features, depth: usize) {
+        let text = layer.text;
         if !features.intersects(Features::UNUSUAL) {
             return self.take_off_folded(layer, features, depth);
         }
-        let view = layer.view(terminal::erase(layer.text, self.bytes), Disguise::Erased);
-        self.add_and_look_inside(view, depth);
-        let view = layer.view(
-            reversed::reverse(layer.text, self.bytes),
-            Disguise::Reversed,
-        );
-        self.add_and_look_inside(view, depth);
-        match layer.view(fold::fold(layer.text), Disguise::Folded) {
+        let rewrite = terminal::erase(text, self.room(Way::Erase));
+        let view = layer.view(rewrite, Disguise::Erased);
+        self.add_to_look_inside(Way::Erase, view, depth);
+        let rewrite = reversed::reverse(text, self.room(Way::Reverse));
+        let view = layer.view(rewrite, Disguise::Reversed);
+        self.add_to_look_inside(Way::Reverse, view, depth);
+        let view = layer.view(fold::fold_without_tags(text), Disguise::Folded);
+        self.add_to_look_inside(Way::Fold, view, depth);
+        match layer.view(fold::fold(text), Disguise::Folded) {
             None => self.take_off_folded(layer, features, depth),
             Some(view) => {
                 let folded = Features::of(&view.text);
                 self.take_off_folded(&Layer::of_view(&view), folded, depth);
                 // The caller has the folding of the original.
                 if depth > 0 {
-                    self.add(view);
+                    self.add(Way::Fold as usize, view);
                 }
             }
         }
@@ -227,47 +284,56 @@ impl Unmasking<'_> {
     fn take_off_folded(&mut self, layer: &Layer<'_>, features: Features, depth: usize) {
         let text = layer.text;
         if features.intersects(Features::NON_ASCII.union(Features::LEET)) {
-            for (rewrite, disguise) in words::plain(text, features, self.bytes) {
+            let limits = std::array::from_fn(|n| self.room[Way::Plain as usize + n]);
+            let readings = words::plain(text, features, limits);
+            for (n, (rewrite, disguise)) in readings.into_iter().enumerate() {
                 if let Some(view) = layer.view(Some(rewrite), disguise) {
-                    self.add(view);
+                    self.add(Way::Plain as usize + n, view);
                 }
             }
         }
         if features.contains(Features::SPACED) {
-            let view = layer.view(spaced::join(text, self.bytes), Disguise::Spaced);
-            self.add_and_look_inside(view, depth);
+            let rewrite = spaced::join(text, self.room(Way::Join));
+            let view = layer.view(rewrite, Disguise::Spaced);
+            self.add_to_look_inside(Way::Join, view, depth);
         }
         if features.contains(Features::ESCAPES) {
-            let view = layer.view(encoded::unescape(text, self.bytes), Disguise::Escaped);
-            self.add_and_look_inside(view, depth);
+            let rewrite = encoded::unescape(text, self.room(Way::Unescape));
+            let view = layer.view(rewrite, Disguise::Escaped);
+            self.add_to_look_inside(Way::Unescape, view, depth);
         }
         if features.contains(Features::LONG_RUN) {
-            let view = layer.view(encoded::decode(text, self.bytes), Disguise::Encoded);
-            self.add_and_look_inside(view, depth);
+            let rewrite = encoded::decode(text, self.room(Way::Decode));
+            let view = layer.view(rewrite, Disguise::Encoded);
+            self.add_to_look_inside(Way::Decode, view, depth);
         }
     }
 
-    fn add_and_look_inside(&mut self, view: Option<View>, depth: usize) {
-        let Some(view) = view.filter(|view| self.add(view.clone())) else {
-            return;
-        };
-        if depth + 1 < MAX_DEPTH {
-            let features = Features::of(&view.text);
-            if features.intersects(SUSPECT) {
-                self.take_off(&Layer::of_view(&view), features, depth + 1);
-            }
+    fn room(&self, way: Way) -> usize {
+        self.room[way as usize]
+    }
+
+    fn add_to_look_inside(&mut self, way: Way, view: Option<View>, depth: usize) {
+        let Some(view) = view else { return };
+        let len = view.text.len();
+        if self.add(way as usize, view) && depth + 1 < MAX_DEPTH {
+            let index = self.unmasked.views.len() - 1;
+            self.inside.push(Reverse((len, index, depth + 1)));
         }
     }
 
-    /// Whether the view is new, and there is room for it.
-    fn add(&mut self, view: View) -> bool {
+    /// Whether the view is new, and there is room for it. One that is known takes room too, because it took the time to make.
+    fn add(&mut self, way: usize, view: View) -> bool {
+        let room = self.room[way].checked_sub(view.text.len());
+        self.unmasked.complete &= room.is_some() && !view.cut;
+        let Some(room) = room else { return false };
+        self.room[way] = room;
+        let views = &mut self.unmasked.views;
         let new = !view.text.is_empty()
-            && view.text.len() <= self.bytes
             && view.text != self.original
-            && self.views.iter().all(|known| known.text != view.text);
+            && views.iter().all(|known| known.text != view.text);
         if new {
-            self.bytes -= view.text.len();
-            self.views.push(view);
+            views.push(view);
         }
         new
     }

@@ -27,7 +27,7 @@ pub(super) fn join(text: &str, limit: usize) -> Option<Rewrite<'_>> {
             found = true;
         }
         at = end;
-        if rewrite.is_full() {
+        if rewrite.is_cut() {
             break;
         }
     }
@@ -36,35 +36,22 @@ pub(super) fn join(text: &str, limit: usize) -> Option<Rewrite<'_>> {
 
 /// Where the next word of one character starts, if the text goes on from the end of such a word or from the middle of a longer one.
 fn next_single(text: &str, mut at: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
     let mut after_word = text[..at]
         .chars()
         .next_back()
         .is_some_and(char::is_alphanumeric);
-    while let Some(byte) = bytes.get(at) {
-        let len = if byte.is_ascii() {
-            1
-        } else {
-            char_len(text, at)
-        };
-        let wordy = is_wordy(text, at);
-        if wordy && !after_word && !is_wordy(text, at + len) {
-            return Some(at);
+    // Where a word begins that has had one character so far.
+    let mut single = None;
+    for c in text[at..].chars() {
+        let wordy = c.is_alphanumeric();
+        if single.is_some() && !wordy {
+            return single;
         }
+        single = (wordy && !after_word).then_some(at);
         after_word = wordy;
-        at += len;
+        at += c.len_utf8();
     }
-    None
-}
-
-/// Whether a letter or digit starts here. Nearly all are ASCII, and cost a look at a byte.
-#[inline]
-fn is_wordy(text: &str, at: usize) -> bool {
-    match text.as_bytes().get(at) {
-        Some(byte) if byte.is_ascii() => byte.is_ascii_alphanumeric(),
-        Some(_) => text[at..].starts_with(char::is_alphanumeric),
-        None => false,
-    }
+    single
 }
 
 /// The end of the single characters from here on, with the gaps between them.

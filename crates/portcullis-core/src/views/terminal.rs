@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
+use memchr::{memchr_iter, memchr3};
+
 use super::map::Rewrite;
 
 const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
+const BACKSPACE: u8 = 0x08;
+const DELETE: u8 = 0x7f;
 
 /// The byte that every control character from U+0080 to U+009F begins with.
 const C1: u8 = 0xc2;
@@ -37,12 +41,8 @@ pub(super) fn erase(text: &str, limit: usize) -> Option<Rewrite<'_>> {
 
 /// Whether a text has anything that takes something away.
 fn may_erase(bytes: &[u8]) -> bool {
-    let erases = |(at, byte): (usize, &u8)| match *byte {
-        ESCAPE => true,
-        C1 => bytes.get(at + 1).is_some_and(|next| opens(*next)),
-        byte => is_backspace(byte),
-    };
-    bytes.iter().enumerate().any(erases)
+    let opens_at = |at: usize| bytes.get(at + 1).is_some_and(|next| opens(*next));
+    memchr3(ESCAPE, BACKSPACE, DELETE, bytes).is_some() || memchr_iter(C1, bytes).any(opens_at)
 }
 
 /// What is still there at the end.
@@ -123,7 +123,7 @@ fn string(rest: &[u8]) -> Option<usize> {
 }
 
 fn is_backspace(byte: u8) -> bool {
-    matches!(byte, 0x08 | 0x7f)
+    matches!(byte, BACKSPACE | DELETE)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 
 use super::Disguise;
 use super::map::Rewrite;
+use super::skip;
 use crate::scan::Features;
 
 /// Places where a digit or symbol plainly stands for a letter, before a text is read so. Fewer are
@@ -30,25 +31,36 @@ const MIN_MARKED: usize = 3;
 /// readings are the same.
 const NEAR_ONES: usize = 1 << 10;
 
-/// The text with the letters that its words stand for, in every way that they can be read.
-pub(super) fn plain(text: &str, features: Features, limit: usize) -> Vec<(Rewrite<'_>, Disguise)> {
+/// The ways that a `1` can be read in, and so the most readings of a text.
+pub(super) const READINGS: usize = 3;
+
+/// The text with the letters that its words stand for, in every way that they can be read. Each has a limit of its own.
+pub(super) fn plain(
+    text: &str,
+    features: Features,
+    limits: [usize; READINGS],
+) -> Vec<(Rewrite<'_>, Disguise)> {
+    let [guess, as_i, as_l] = limits;
     let mut suspects = Vec::new();
     let mut places = 0;
     for span in odd_words(text) {
         let word = text[span.clone()].as_bytes();
         if !word.is_ascii() {
-            suspects.push(span);
+            if may_look_alike(word) {
+                suspects.push(span);
+            }
         } else if features.contains(Features::LEET) && is_leet_word(text, &span) {
             places += leet_places(word);
             suspects.push(span);
         }
     }
     let leet = places >= MIN_LEET;
-    let first = read(text, &suspects, leet.then_some(Ones::Guess), limit);
+    let first = read(text, &suspects, leet.then_some(Ones::Guess), guess);
     let mut readings: Vec<_> = first.into_iter().collect();
     if leet {
         let near = near_ones(text, &suspects);
-        for ones in [Ones::I, Ones::L].into_iter().filter(|_| !near.is_empty()) {
+        let others = [(Ones::I, as_i), (Ones::L, as_l)];
+        for (ones, limit) in others.into_iter().filter(|_| !near.is_empty()) {
             readings.extend(read(text, &near, Some(ones), limit));
         }
     }
@@ -88,7 +100,7 @@ fn read<'a>(
     let mut rewrite = Rewrite::excerpt(text, limit);
     let mut disguise = None;
     for span in suspects {
-        if rewrite.is_full() {
+        if rewrite.is_cut() {
             break;
         }
         let word = &text[span.clone()];
@@ -104,20 +116,18 @@ fn read<'a>(
     Some((rewrite, disguise?))
 }
 
-/// The words of a text, with the symbols that may stand for letters, that have anything but plain letters in them. Most have not,
-/// and cost a look at their bytes.
+/// The words of a text, with the symbols that may stand for letters, that have anything in them that may stand for something else.
+/// Most have not, and cost a look at their bytes.
 fn odd_words(text: &str) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut rest = 0;
     std::iter::from_fn(move || {
         loop {
-            let odd = rest + first_odd(&bytes[rest..])?;
+            let odd = rest + skip::to_first(&bytes[rest..], is_odd)?;
             let len = text[odd..].find(|c| !is_wordy(c));
             let end = len.map_or(text.len(), |len| odd + len);
-            let before = bytes[rest..odd]
-                .iter()
-                .rposition(|b| !is_wordy(char::from(*b)));
-            let start = before.map_or(rest, |before| rest + before + 1);
+            let before = text[rest..odd].char_indices().rfind(|(_, c)| !is_wordy(*c));
+            let start = before.map_or(rest, |(at, c)| rest + at + c.len_utf8());
             if odd < end {
                 rest = end;
                 return Some(start..end);
@@ -127,24 +137,20 @@ fn odd_words(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where the first byte is that is not ASCII or may stand for a letter.
-fn first_odd(bytes: &[u8]) -> Option<usize> {
-    /// Without a way out in between, the compiler compares many bytes at once.
-    const BLOCK: usize = 32;
-    let (blocks, _) = bytes.as_chunks::<BLOCK>();
-    let is_plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |odd, b| odd | is_odd(*b));
-    let passed = blocks.iter().take_while(is_plain).count() * BLOCK;
-    let odd = bytes[passed..].iter().position(|b| is_odd(*b))?;
-    Some(passed + odd)
-}
-
-/// Whether a byte is not ASCII, or has a [letter](leet) that it stands for.
+/// Whether a byte has a [letter](leet) that it stands for, or begins a character that [may](hints) have one.
 #[expect(
     clippy::needless_bitwise_bool,
     reason = "with a way out in between, bytes are compared one by one"
 )]
 const fn is_odd(b: u8) -> bool {
-    !b.is_ascii() | (b.is_ascii_digit() & (b != b'2')) | (b == b'@') | (b == b'$') | (b == b'!')
+    (b.is_ascii_digit() & (b != b'2'))
+        | (b == b'@')
+        | (b == b'$')
+        | (b == b'!')
+        | ((b >= 0xc3) & (b <= 0xd7))
+        | (b == 0xe1)
+        | (b == 0xe2)
+        | (b == 0xea)
 }
 
 /// Outside ASCII this is generous: what is no letter has no lookalike either.
@@ -185,6 +191,42 @@ fn replace_lookalikes(rewrite: &mut Rewrite<'_>, word: &str, at: usize) -> bool 
         }
     }
     changed
+}
+
+/// Whether letters of a word may be replaced, as far as bytes tell: most words of other scripts are in one.
+fn may_look_alike(word: &[u8]) -> bool {
+    let hints = word.iter().fold(0, |all, b| all | HINTS[usize::from(*b)]);
+    hints & MARKED != 0 || hints.count_ones() > 1
+}
+
+static HINTS: [u8; 256] = {
+    let mut all = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        all[byte] = hints(byte as u8);
+        byte += 1;
+    }
+    all
+};
+
+/// A letter may be one under marks.
+const MARKED: u8 = 1 << 7;
+
+/// The scripts of the characters that begin with a byte, and whether some are letters under marks.
+const fn hints(first: u8) -> u8 {
+    match first {
+        b'A'..=b'Z' | b'a'..=b'z' => 1,
+        0xcd..=0xcf => 1 << 1,
+        0xd0..=0xd3 => 1 << 2,
+        0xd4 => 1 << 2 | 1 << 3,
+        0xd5 | 0xd6 => 1 << 3,
+        0xc3 | 0xc5 => MARKED,
+        0xc4 | 0xc6..=0xc9 => 1 << 5 | MARKED,
+        0xca | 0xe2 => 1 << 5,
+        0xe1 => 1 << 4 | 1 << 6 | MARKED,
+        0xd7 | 0xea => 1 << 6,
+        _ => 0,
+    }
 }
 
 /// A bit for the script of a letter, if the script has letters that look like those of others.
@@ -407,7 +449,7 @@ mod tests {
     fn other_readings_of_a_one_are_made_where_there_is_one() {
         let filler = "Nothing to see here. ".repeat(500);
         let text = format!("b1rd h3re, p4ge{filler}y3sterd4y{filler}p1n");
-        let readings = plain(&text, Features::of(&text), usize::MAX);
+        let readings = plain(&text, Features::of(&text), [usize::MAX; READINGS]);
         let texts: Vec<String> = readings
             .into_iter()
             .filter_map(|(rewrite, disguise)| rewrite.into_view(disguise, None))
@@ -427,15 +469,23 @@ mod tests {
     }
 
     #[test]
-    fn odd_bytes_are_those_that_may_stand_for_others() {
-        for b in 0..=u8::MAX {
-            assert_eq!(is_odd(b), !b.is_ascii() || leet(b).is_some(), "{b}");
+    fn bytes_tell_of_every_letter_that_may_be_replaced() {
+        for b in 0..=0x7f {
+            assert_eq!(is_odd(b), leet(b).is_some(), "{b}");
+        }
+        for c in '\0'..=char::MAX {
+            let first = c.encode_utf8(&mut [0; 4]).as_bytes()[0];
+            let scripts = script(c);
+            assert_eq!(scripts & !hints(first), 0, "{c:?}");
+            assert!(unmarked(c).is_none() || hints(first) & MARKED != 0, "{c:?}");
+            let odd = !c.is_ascii() && (scripts != 0 || unmarked(c).is_some());
+            assert!(!odd || is_odd(first), "{c:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn odd_words_are_those_with_anything_but_letters(text in "([a-z12@$!_ .é中–\u{2800}\n]|[a-z ]{30}){0,40}") {
+        fn odd_words_are_those_with_anything_but_letters(text in "([a-z12@$!_ .éоǝקắ中–\u{2800}\n]|[a-z中 ]{30}){0,40}") {
             let mut words = Vec::new();
             let mut start = 0;
             for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {

@@ -209,7 +209,8 @@ fn what_was_not_read_to_its_end_is_not_said_to_be_harmless() {
     let error = judged(&policy, &event, &[(&[1.0, 0.0, 0.0], false)]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the text is too long: nothing was found in its beginning"
+        "only a part of the text was judged, and nothing was found there: it is longer than the model \
+         reads, or has too many suspicious places"
     );
 }
 

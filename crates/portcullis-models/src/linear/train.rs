@@ -32,7 +32,7 @@ pub struct Example {
 pub struct TrainOptions {
     /// What to call it.
     pub name: String,
-    /// Today, for the file.
+    /// Today, for the file. It makes no difference to the classifier's name.
     pub created: String,
     /// Labels that count as a finding. With none, all that are not known names for harmless text.
     pub positive: Vec<String>,
@@ -64,9 +64,33 @@ pub enum TrainError {
     /// The examples cannot be learned from.
     #[error("{0}")]
     Examples(String),
+    /// The same text has two labels.
+    #[error(
+        "examples {} and {} are the same text, once as `{}` and once as `{}`: remove one",
+        places[0] + 1, places[1] + 1, labels[0], labels[1]
+    )]
+    Contradiction {
+        /// Which examples, from 0.
+        places: [usize; 2],
+        /// What each says.
+        labels: [String; 2],
+    },
     /// The options do not fit the examples.
     #[error("{0}")]
     Options(String),
+    /// So few or so many parts that there is nothing to learn from.
+    #[error("`folds` is {folds}: expected 2 to {most}")]
+    Folds {
+        /// How many.
+        folds: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Neither the names of the labels nor the options say which are to be found.
+    #[error(
+        "which labels are to be found is not clear ({0}): name one or more in `positive`, but not all"
+    )]
+    Unclear(String),
     /// The embedder gives no vectors.
     #[error(transparent)]
     Embed(#[from] EmbedError),
@@ -216,8 +240,10 @@ impl<'e> Set<'e> {
             return Err(TrainError::Options(why));
         }
         if !(2..=MOST_FOLDS).contains(&options.folds) {
-            let why = format!("folds: {}; expected 2 to {MOST_FOLDS}", options.folds);
-            return Err(TrainError::Options(why));
+            return Err(TrainError::Folds {
+                folds: options.folds,
+                most: MOST_FOLDS,
+            });
         }
         let rate = options.max_false_positive_rate;
         if rate.is_some_and(|rate| !(0.0..=1.0).contains(&rate)) {
@@ -236,13 +262,10 @@ impl<'e> Set<'e> {
             let digest: [u8; 32] = Sha256::digest(example.text.as_bytes()).into();
             let (first, before) = *by_digest.entry(digest).or_insert((index, example));
             if before.label != example.label {
-                return wrong(format!(
-                    "examples {} and {} are the same text, once as `{}` and once as `{}`: remove one",
-                    first + 1,
-                    index + 1,
-                    before.label,
-                    example.label
-                ));
+                return Err(TrainError::Contradiction {
+                    places: [first, index],
+                    labels: [before, example].map(|one| one.label.clone()),
+                });
             }
         }
         let names: BTreeSet<&str> = by_digest.values().map(|(_, e)| e.label.as_str()).collect();
@@ -355,9 +378,7 @@ fn positive(labels: &[&str], named: &[String]) -> Result<Vec<bool>, TrainError> 
         })
         .collect();
     if positive.iter().all(|one| *one) || !positive.contains(&true) {
-        return Err(TrainError::Options(format!(
-            "which labels are to be found is not clear ({all}): name one or more as positive, but not all"
-        )));
+        return Err(TrainError::Unclear(all));
     }
     Ok(positive)
 }

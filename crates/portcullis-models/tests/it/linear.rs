@@ -134,6 +134,20 @@ fn neither_the_order_nor_repetition_of_examples_makes_a_difference() {
 }
 
 #[test]
+fn the_day_makes_no_difference_to_the_name() {
+    let on = |created: &str| {
+        let options = TrainOptions {
+            created: created.into(),
+            ..options()
+        };
+        trained(&examples(), &options).unwrap().classifier
+    };
+    let (a, b) = (on("2026-11-16"), on("2026-11-17"));
+    assert_eq!(a.name(), b.name());
+    assert_eq!(a.to_json().replace("11-16", "11-17"), b.to_json());
+}
+
+#[test]
 fn three_labels_are_told_apart_too() {
     let sums = [
         "add 1 and 2",
@@ -257,7 +271,7 @@ fn bad_examples_and_options_are_refused_with_a_fix() {
                 folds: 1,
                 ..plain()
             },
-            "expected 2 to 20",
+            "`folds` is 1: expected 2 to 20",
         ),
         (
             examples(),
@@ -281,7 +295,7 @@ fn bad_examples_and_options_are_refused_with_a_fix() {
                 positive: vec!["in_scope".into(), "out_of_scope".into()],
                 ..plain()
             },
-            "is not clear",
+            "is not clear (in_scope, out_of_scope): name one or more in `positive`, but not all",
         ),
         (
             examples(),

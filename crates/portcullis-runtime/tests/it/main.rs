@@ -7,6 +7,8 @@ mod breaker;
 #[cfg(test)]
 mod deep;
 #[cfg(test)]
+mod disguised;
+#[cfg(test)]
 mod effects;
 #[cfg(test)]
 mod fail_closed;

@@ -108,6 +108,13 @@ pub enum DeepRuleProblem {
     #[cfg(feature = "models")]
     #[error("`labels`: {0}")]
     Labels(#[from] LabelError),
+    /// What is harmless is to be found.
+    #[cfg(feature = "models")]
+    #[error(
+        "`labels`: `{0}` stands for harmless text, which would be stopped, and attacks would pass: name the labels that are \
+         to be found, or leave `labels` out"
+    )]
+    Harmless(String),
     /// There is no thread for it.
     #[cfg(feature = "models")]
     #[error("no thread for the classifier: {0}")]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_core::classifier::{SoughtLabels, TextClassifier};
+use portcullis_core::classifier::{SoughtLabels, TextClassifier, is_harmless};
 use portcullis_core::rules::{Model, ModelRule, ModelVerdict, RuleError, RuleInfo, RuleInput};
 use portcullis_core::{Decision, DeepRuleEntry};
 use portcullis_models::{
@@ -40,6 +40,7 @@ impl ClassifierRule {
             labels => labels,
         };
         let sought = SoughtLabels::of(&*classifier, labels)?;
+        refuse_harmless(settings)?;
         #[expect(clippy::cast_possible_truncation, reason = "scores are no finer")]
         let threshold = settings.threshold.map(|threshold| threshold as f32);
         let threshold = threshold.or(classifier.threshold()).unwrap_or(THRESHOLD);
@@ -129,6 +130,17 @@ fn unanswered(error: PoolError) -> DeepError {
     match error {
         PoolError::Full(_) | PoolError::Closed | PoolError::Late => DeepError::NotAsked(why),
         PoolError::Failed(_) => DeepError::Failed(why),
+    }
+}
+
+/// Refuses to stop what is harmless and let attacks pass. What somebody has trained may look for anything.
+fn refuse_harmless(settings: &ModelRule) -> Result<(), DeepRuleProblem> {
+    let harmless = settings.labels.iter().find(|label| is_harmless(label));
+    match (&settings.model, harmless) {
+        (Model::BuiltIn | Model::HuggingFace { .. }, Some(label)) => {
+            Err(DeepRuleProblem::Harmless(label.clone()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -47,7 +47,8 @@ async fn a_text_that_is_too_long_is_never_said_to_be_harmless() {
     };
     assert_eq!(
         why,
-        "the text is too long: nothing was found in its beginning"
+        "only a part of the text was judged, and nothing was found there: it is longer than the model \
+         reads, or has too many suspicious places"
     );
     // What is found in the beginning counts all the same.
     let attack = format!("{ATTACK} {long}");
@@ -160,12 +161,15 @@ async fn one_that_was_trained_keeps_its_agent_to_the_subject() {
 }
 
 /// A tiny model of random weights, so that its scores mean nothing and only where they go is tested.
+fn tiny() -> String {
+    let folder = "../portcullis-models/tests/fixtures/hf/deberta-v3";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    folder.display().to_string()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_hugging_faces_runs_from_its_folder() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../portcullis-models/tests/fixtures/hf/deberta-v3")
-        .display()
-        .to_string();
+    let folder = tiny();
     let all = rule(
         "hf-jailbreak",
         &format!("{{folder: '{folder}', threshold: 0.0}}"),
@@ -196,7 +200,7 @@ fn what_cannot_be_loaded_is_said_with_its_rule_and_its_file() {
     let cut = folder.path().join("cut.json");
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
-    let cut = cut.display().to_string();
+    let (cut, tiny) = (cut.display().to_string(), tiny());
     let cases = [
         (
             "custom-classifier",
@@ -222,6 +226,16 @@ fn what_cannot_be_loaded_is_said_with_its_rule_and_its_file() {
             "portcullis-classifier",
             "{labels: [jailbreak]}".to_owned(),
             "`labels`: the model has no label `jailbreak`: it has benign, jb_override, exfil_prompt",
+        ),
+        (
+            "portcullis-classifier",
+            "{labels: [jb_override, benign]}".to_owned(),
+            "`labels`: `benign` stands for harmless text, which would be stopped, and attacks would pass: name the labels",
+        ),
+        (
+            "hf-jailbreak",
+            format!("{{folder: '{tiny}', labels: [BENIGN]}}"),
+            "`labels`: `BENIGN` stands for harmless text",
         ),
         (
             "hf-jailbreak",

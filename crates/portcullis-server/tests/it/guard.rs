@@ -132,6 +132,11 @@ async fn what_is_wrong_with_a_step_is_named_and_not_recorded() {
         ("{}", None, "missing field `event`"),
         (r#"{"event":{}}"#, Some("event"), "missing field"),
         (
+            r#"{"event":{"event_type":"llm_before"}}"#,
+            Some("event.run_id"),
+            "is missing: name the run",
+        ),
+        (
             r#"{"event":{"event_type":"llm_before","run_id":5}}"#,
             Some("event.run_id"),
             "expected",
@@ -155,6 +160,26 @@ async fn what_is_wrong_with_a_step_is_named_and_not_recorded() {
             r#"{"event":{"event_type":"llm_before","run_id":"r","text_content":"\ud800"}}"#,
             Some("event.text_content"),
             "escape",
+        ),
+        (
+            r#"{"event":{"event_type":"tool_call_start","run_id":"r","tool_name":"get","tool_args":{"to":[{"url":"http://169.254.169.254/","url":"http://a.example/"}]}}}"#,
+            Some("event.tool_args.to[0].url"),
+            "`tool_args.to[0].url` is there twice: readers differ in which of the two counts, so keep one",
+        ),
+        (
+            r#"{"event":{"event_type":"tool_call_start","run_id":"r","tool_args":{"AKIAIOSFODNN7EXAMPLE":1,"AKIAIOSFODNN7EXAMPLE":2}}}"#,
+            Some("event.tool_args"),
+            "a member of `tool_args` is there twice: ",
+        ),
+        (
+            r#"{"event":{"event_type":"llm_before","run_id":"r","meta":{"a":1,"a":1}}}"#,
+            Some("event"),
+            "`meta.a` is there twice",
+        ),
+        (
+            r#"{"context":{"strike_counts":{"a":1,"a":2}},"event":{"event_type":"llm_before","run_id":"r"}}"#,
+            Some("context.strike_counts.a"),
+            "`strike_counts.a` is there twice",
         ),
         (
             r#"[{},{"event_type":"llm_before","run_id":"r"}]"#,

@@ -6,11 +6,13 @@ use super::personal::{digits, exactly, is_day, luhn_digits, number, plain, unifo
 /// The checks of this file, by the name that detector files use.
 pub(super) const CHECKS: &[NamedCheck] = &[
     ("at-svnr", at_svnr),
+    ("baltic-code", baltic_code),
     ("be-national", be_national),
     ("bg-egn", bg_egn),
     ("ch-ahv", ch_ahv),
     ("cz-birth-number", cz_birth_number),
     ("de-id-card", de_id_card),
+    ("de-social-insurance", de_social_insurance),
     ("de-tax-id", de_tax_id),
     ("dk-cpr", dk_cpr),
     ("es-dni", es_dni),
@@ -18,6 +20,8 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("fr-nir", fr_nir),
     ("gb-nhs", gb_nhs),
     ("gb-nino", gb_nino),
+    ("gr-amka", gr_amka),
+    ("hr-oib", hr_oib),
     ("ie-pps", ie_pps),
     ("it-codice-fiscale", it_codice_fiscale),
     ("nl-bsn", nl_bsn),
@@ -49,6 +53,61 @@ fn at_svnr(value: &str) -> bool {
             && sum % 11 == d[3]
             && number(&d[4..6]) <= 31
             && (1..=13).contains(&number(&d[6..8]))
+    })
+}
+
+/// Century and sex, the day of birth, a serial, and the remainder of 11 by the first weights that leave less than 10.
+fn baltic_code(value: &str) -> bool {
+    exactly::<11>(value).is_some_and(|d| {
+        let weights = [
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 1],
+            [3, 4, 5, 6, 7, 8, 9, 1, 2, 3],
+        ];
+        let mut rests = weights
+            .iter()
+            .map(|weights| weighted(&d[..10], weights) % 11);
+        let check = rests.find(|rest| *rest < 10).unwrap_or(0);
+        (1..=8).contains(&d[0]) && year_first(&d[1..]) && check == d[10]
+    })
+}
+
+/// Area, day of birth, an initial, and a serial; the letter counts as its place in the alphabet.
+fn de_social_insurance(value: &str) -> bool {
+    let plain = plain(value);
+    let mut digits = Vec::new();
+    for c in plain.chars() {
+        match c {
+            '0'..='9' => digits.push(u32::from(c) - u32::from('0')),
+            'A'..='Z' if digits.len() == 8 => {
+                let place = u32::from(c) - u32::from('A') + 1;
+                digits.extend([place / 10, place % 10]);
+            }
+            _ => return false,
+        }
+    }
+    let Ok(d) = <[u32; 13]>::try_from(digits) else {
+        return false;
+    };
+    let weights = [2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1];
+    let products = d.iter().zip(weights).map(|(digit, weight)| digit * weight);
+    let sum: u32 = products.map(|product| product / 10 + product % 10).sum();
+    // A day that is taken has 50 added.
+    is_day(number(&d[4..6]), number(&d[2..4]) % 50) && sum % 10 == d[12]
+}
+
+/// The day of birth, a serial, and Luhn's check digit.
+fn gr_amka(value: &str) -> bool {
+    exactly::<11>(value).is_some_and(|d| day_first(&d) && luhn_digits(&d))
+}
+
+/// ISO 7064, modulus 11 and 10.
+fn hr_oib(value: &str) -> bool {
+    exactly::<11>(value).is_some_and(|d| {
+        let rest = d[..10].iter().fold(10, |rest, digit| {
+            let sum = (rest + digit) % 10;
+            (if sum == 0 { 10 } else { sum }) * 2 % 11
+        });
+        !uniform(&d) && (11 - rest) % 10 == d[10]
     })
 }
 
@@ -349,11 +408,13 @@ mod tests {
         #[rustfmt::skip]
         let table: &[(&str, &[&str], &[&str])] = &[
             ("at-svnr", &["1237 010180"], &["1238 010180", "1237 410180", "123"]),
+            ("baltic-code", &["37605030299"], &["37605030298", "37613030299", "97605030299", "3760503029"]),
             ("be-national", &["85.07.30-033.28", "17073003384"], &["85.07.30-033.29", "85.13.30-033.28"]),
             ("bg-egn", &["7523169263", "8032056031"], &["7523169264", "7533169263"]),
             ("ch-ahv", &["756.9217.0769.85", "7569217076985"], &["756.9217.0769.84", "4006381333931"]),
             ("cz-birth-number", &["736028/5163", "780123/3540"], &["736028/5164", "739928/5163"]),
             ("de-id-card", &["T220001293", "L01X00T471"], &["T220001294", "T22000129"]),
+            ("de-social-insurance", &["65 170839 J 003", "65170839j003"], &["65 170839 J 004", "65 173939 J 003", "651708390003", "6J170839 J 003", "ä"]),
             ("de-tax-id", &["86095742719", "47036892816", "65929970489"], &["86095742718", "12345678901", "01234567890"]),
             ("dk-cpr", &["070761-4285", "0707614285"], &["320761-4285"]),
             ("es-dni", &["12345678Z", "X1234567L", "12.345.678-Z"], &["12345678A", "X1234567A", "00000000T", "1234567ñZ"]),
@@ -361,6 +422,8 @@ mod tests {
             ("fr-nir", &["2 55 08 14 168 025 38", "255081416802538"], &["255081416802539", "355081416802538"]),
             ("gb-nhs", &["943 476 5919"], &["943 476 5918", "000 000 0000"]),
             ("gb-nino", &["AB 12 34 56 C", "JG103759A"], &["GB123456A", "DA123456C", "AB123456E", "AO123456A"]),
+            ("gr-amka", &["14038512340"], &["14038512341", "33038512340"]),
+            ("hr-oib", &["69435151530"], &["69435151531", "00000000000", "6943515153"]),
             ("ie-pps", &["1234567T", "1234567FA"], &["1234567U", "1234567", "123456T"]),
             ("it-codice-fiscale", &["RSSMRA85T10A562S", "mrtmtt25d09f205z"], &["RSSMRA85T10A562T", "RSSMRA85T10A56"]),
             ("nl-bsn", &["111222333", "123456782"], &["111222334", "000000000"]),

@@ -2,7 +2,7 @@
 //! not.
 
 use super::NamedCheck;
-use super::secrets::is_pronounceable;
+use super::words::is_pronounceable;
 
 pub(super) const CHECKS: &[NamedCheck] = &[("human-password", human_password)];
 

@@ -8,9 +8,11 @@ mod frames;
 mod human;
 mod personal;
 mod secrets;
+mod shell;
 mod soup;
 mod tokens;
 mod wallets;
+mod words;
 mod world;
 
 use std::fmt;
@@ -61,6 +63,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 fn all() -> impl Iterator<Item = NamedCheck> {
     secrets::CHECKS
         .iter()
+        .chain(shell::CHECKS)
         .chain(tokens::CHECKS)
         .chain(frames::CHECKS)
         .chain(human::CHECKS)
@@ -69,6 +72,7 @@ fn all() -> impl Iterator<Item = NamedCheck> {
         .chain(europe::CHECKS)
         .chain(world::CHECKS)
         .chain(wallets::CHECKS)
+        .chain(words::CHECKS)
         .copied()
 }
 

@@ -24,8 +24,8 @@ pub(super) const CHECKS: &[NamedCheck] = &[
 ];
 
 /// Characters that people write between the groups of a number.
-const SEPARATORS: [char; 9] = [
-    ' ', '-', '.', '/', '(', ')', '\u{a0}', '\u{202f}', '\u{2011}',
+const SEPARATORS: [char; 11] = [
+    ' ', '-', '.', '/', '(', ')', '（', '）', '\u{a0}', '\u{202f}', '\u{2011}',
 ];
 
 /// The digits of a number without what stands between its groups; none if there is anything else.
@@ -375,6 +375,7 @@ fn birth_date(value: &str) -> bool {
     let year = |n: u64| n < 100 || (1900..=2035).contains(&n);
     let either = |a: u64, b: u64| is_day(a, b) || is_day(b, a);
     match groups.as_slice() {
+        [all @ 19_000_101..=20_351_231] => is_day(all / 100 % 100, all % 100),
         [day, last] => (1..=31).contains(day) && year(*last),
         [first, month, day] if *first > 31 => year(*first) && is_day(*month, *day),
         [a, b, last] => either(*a, *b) && year(*last),
@@ -435,8 +436,8 @@ mod tests {
             ("phone-international", &["+1 555 123 4567", "+44 20 7946 0958", "0049 171 1234567", "+358401234567"],
                 &["+1 055 123 4567", "+999 12345678", "+49 123", "+1234567"]),
             ("phone-national", &["020 7946 0958", "06 12 34 56 78"], &["01 02 2003 11", "01234567", "078-05-1120"]),
-            ("birth-date", &["31.12.1985", "1985-12-31", "12/31/85", "12 March 1980", "1980年3月12日"],
-                &["31.31.1985", "1776-07-04", "4 July 1776", "40"]),
+            ("birth-date", &["31.12.1985", "1985-12-31", "12/31/85", "12 March 1980", "1980年3月12日", "19851231"],
+                &["19851331", "18991231", "31.31.1985", "1776-07-04", "4 July 1776", "40"]),
             ("few-letters", &["C01X00T47", "D1234567"], &["PASSPORT", "A1B2C", "2024-01-02"]),
             ("ipv4", &["192.0.2.1", "8.8.8.8"], &["127.0.0.1", "0.0.0.0", "256.1.1.1", "1.2.3.4.5", "255.255.255.0", "4.0.0.0", "version 1.2.3.4"]),
             ("ipv6", &["2001:db8::1", "fe80::1", "fd00:1:2:3:4:5:6:7", "b3c2:9f01:77aa:1203:5be1:c0de:84f2:6d19"], &["::", "::1", "dead::beef", "ff02::1", "aa:bb:cc:dd:ee:ff:00:11", "12:34:56", "a::b"]),

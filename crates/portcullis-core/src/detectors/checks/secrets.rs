@@ -5,6 +5,7 @@
 //! tables in the tests say where the line is.
 
 use super::NamedCheck;
+use super::words::is_wordish;
 
 pub(super) const CHECKS: &[NamedCheck] = &[
     ("not-placeholder", not_placeholder),
@@ -207,13 +208,26 @@ fn not_password_word(value: &str) -> bool {
     !PASSWORD_WORDS.contains(&word) && (digits || !capitals)
 }
 
-/// Not `bin/start`, `user/pass` or `0xffff`. Only what is long and random can have a slash in it.
+/// Not `bin/start`, `user/pass`, `0xffff` or `1.302140`. Only what is long and random can have a slash in it.
 fn not_path_or_number(value: &str) -> bool {
-    let is_hex = |digits: &str| digits.bytes().all(|b| b.is_ascii_hexdigit());
-    let number = value
-        .strip_prefix("0x")
-        .or_else(|| value.strip_prefix("0X"));
-    (value.len() > 20 || !value.contains('/')) && !number.is_some_and(is_hex)
+    (value.len() > 20 || !value.contains('/')) && !is_number(value)
+}
+
+/// As code and records write them: in hexadecimal, in bits, with a type, with dots.
+fn is_number(value: &str) -> bool {
+    const TYPES: [&str; 10] = [
+        "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "f64",
+    ];
+    let lower = value
+        .trim_end_matches([',', ';', '.', ')'])
+        .to_ascii_lowercase();
+    let all = |digits: &str, is: fn(&u8) -> bool| digits.bytes().all(|b| is(&b));
+    let (hex, bits) = (lower.strip_prefix("0x"), lower.strip_prefix("0b"));
+    let mut typed = TYPES.iter().filter_map(|name| lower.strip_suffix(name));
+    hex.is_some_and(|digits| all(digits, u8::is_ascii_hexdigit))
+        || bits.is_some_and(|digits| all(digits, |b| b"01_".contains(b)))
+        || typed.any(|digits| !digits.is_empty() && all(digits, u8::is_ascii_digit))
+        || lower.contains('.') && all(&lower, |b| b.is_ascii_digit() || *b == b'.')
 }
 
 /// Marks of URLs, templates, code and regular expressions.
@@ -221,10 +235,31 @@ const CODE_MARKS: &[&str] = &[
     "://", "data:", "%s", "%d", "{0}", "&&", "||", "=>", "->", "::", "\\u00", "a-z", "(?:",
 ];
 
-/// How hashes that are published, paths and other references begin.
+/// How hashes and keys that are published, paths and other references begin.
 const REFERENCES: &[&str] = &[
-    "sha1-", "sha256-", "sha384-", "sha512-", "sha256:", "md5:", "/", "./", "../", "~/", "#/", "@",
-    "--", "$.", "arn:", "urn:", "refs/",
+    "sha1-",
+    "sha256-",
+    "sha384-",
+    "sha512-",
+    "sha256:",
+    "sha256=",
+    "md5:",
+    "/",
+    "./",
+    "../",
+    "~/",
+    "#/",
+    "@",
+    "--",
+    "$.",
+    "arn:",
+    "urn:",
+    "refs/",
+    "vault:",
+    "pk_live_",
+    "pk_test_",
+    "sb_publishable_",
+    "phc_",
 ];
 
 /// Reads as no name, path, number, date, version, address or piece of code.
@@ -234,6 +269,7 @@ fn opaque(value: &str) -> bool {
     !(CODE_MARKS.iter().any(|mark| lower.contains(mark))
         || REFERENCES.iter().any(|start| lower.starts_with(start)) && !is_random_run(value)
         || is_address(&lower)
+        || is_contract(&lower)
         || foreign * 2 > value.chars().count()
         || has_template_name(value)
         || is_call(value)
@@ -241,6 +277,7 @@ fn opaque(value: &str) -> bool {
         || value.strip_prefix('!').is_some_and(is_wordish)
         || value
             .split(|c: char| "._-/:\\@,+ ~|*=()[]{}<>;?".contains(c))
+            .map(|part| part.strip_prefix('&').unwrap_or(part))
             .all(is_wordish))
 }
 
@@ -274,6 +311,13 @@ fn is_address(lower: &str) -> bool {
             && name.bytes().chain(host.bytes()).all(plain)
             && domain.is_some_and(|(labels, top)| labels.len() >= 3 && TOP_LEVEL.contains(&top))
     })
+}
+
+/// The address of a contract or an account, which everybody may know. A key has 64 digits.
+fn is_contract(lower: &str) -> bool {
+    lower
+        .strip_prefix("0x")
+        .is_some_and(|rest| rest.len() == 40 && rest.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 /// How the names of files end that are referred to from configuration, code and records of what is stored.
@@ -310,91 +354,18 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
 }
 
-/// A name and then a bracket: `getpass(`, `request.headers[`.
+/// A name and then a bracket: `getpass(`, `request.headers[`, `vec![`.
 fn is_call(value: &str) -> bool {
     let Some(end) = value.find(['(', '[']) else {
         return false;
     };
     let name = &value[..end];
+    let name = name.strip_suffix('!').unwrap_or(name);
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$')
         && name
             .bytes()
             .all(|b| is_name_byte(b) || b":>$-".contains(&b))
         && name.split(|c: char| "_.:>$-".contains(c)).all(is_wordish)
-}
-
-/// What numbers follow in the names of algorithms and protocols.
-const NUMBERED: &[&str] = &[
-    "sha", "rs", "hs", "es", "ps", "aes", "rsa", "utf", "base", "md", "x", "v", "h", "p", "iso",
-    "ecdsa", "ed", "oauth", "argon", "pbkdf", "ipv", "web", "http", "s",
-];
-
-/// What is counted: `1280px`, `30s`, `256mb`.
-const UNITS: &[&str] = &[
-    "px", "em", "rem", "pt", "ms", "s", "m", "h", "d", "w", "b", "k", "kb", "mb", "gb", "tb",
-    "kib", "mib", "gib", "hz", "khz", "mhz", "ghz", "bit", "fps", "x", "st", "nd", "rd", "th",
-];
-
-/// A word, a camel-cased name, a short number with or without its unit, or a word with a digit or two.
-fn is_wordish(part: &str) -> bool {
-    if !part.is_ascii() {
-        return !is_western_password(part);
-    }
-    if part.is_empty() {
-        return true;
-    }
-    let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
-    let digits = part.len() - word.len();
-    if word.is_empty() {
-        return digits <= 4;
-    }
-    let lower = word.to_ascii_lowercase();
-    if !word.bytes().all(|b| b.is_ascii_alphabetic()) {
-        let unit = lower.trim_start_matches(|c: char| c.is_ascii_digit());
-        return digits == 0 && word.len() - unit.len() <= 4 && UNITS.contains(&unit);
-    }
-    if NUMBERED.contains(&lower.as_str()) {
-        return true;
-    }
-    if digits > 2 {
-        return false;
-    }
-    let upper = word.bytes().filter(u8::is_ascii_uppercase).count();
-    if upper == 0 || upper == word.len() {
-        return word.len() <= 4 || is_pronounceable(word);
-    }
-    is_pronounceable(word) && humps(word) * 3 <= word.len()
-}
-
-/// Plain letters with a digit, and one or two that are not plain: `müller7x`.
-fn is_western_password(part: &str) -> bool {
-    let foreign = part.chars().filter(|c| !c.is_ascii()).count();
-    let plain = part.chars().filter(char::is_ascii_alphabetic).count();
-    let digit = part.bytes().any(|b| b.is_ascii_digit());
-    digit
-        && foreign <= 2
-        && plain >= 4
-        && part.chars().all(|c| c.is_alphanumeric() && c < '\u{250}')
-}
-
-/// The parts of a camel-cased name.
-fn humps(word: &str) -> usize {
-    let starts = word
-        .as_bytes()
-        .windows(2)
-        .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
-    1 + starts.count()
-}
-
-pub(super) fn is_pronounceable(word: &str) -> bool {
-    let is_vowel = |b: &u8| b"aeiouyAEIOUY".contains(b);
-    let consonants = word
-        .as_bytes()
-        .split(is_vowel)
-        .map(<[u8]>::len)
-        .max()
-        .unwrap_or(0);
-    consonants < 6 && (word.len() < 5 || word.bytes().any(|b| is_vowel(&b)))
 }
 
 /// Has letters and digits.
@@ -552,8 +523,24 @@ mod tests {
     fn paths_and_numbers_are_no_passwords() {
         table(
             not_path_or_number,
-            &["q7R2zL9vX1", "0xyz", "q7R2zL9v/X1q7R2zL9vX1+"],
-            &["bin/start9", "admin/P4ss", "0xdeadbeef", "0X1f"],
+            &[
+                "q7R2zL9vX1",
+                "0xyz",
+                "q7R2zL9v/X1q7R2zL9vX1+",
+                "u16u16",
+                "12345",
+            ],
+            &[
+                "bin/start9",
+                "admin/P4ss",
+                "0xdeadbeef",
+                "0X1f",
+                "0xC0,",
+                "0b0100.",
+                "768u16",
+                "1.302140",
+                "1.2.840.113549.1.9.7",
+            ],
         );
     }
 
@@ -588,6 +575,8 @@ mod tests {
                 "/q7R2zL9vX1q7R2zL9vX1q7R2zL9vX1q7R2zL9vX",
                 "P@ss.w0rd",
                 "müller7x",
+                "&q7R2zL9vX1",
+                "0xA7c4E19b02D85f6637aB90cD1e4F52386bC9d0",
             ],
             &[
                 "password",
@@ -617,6 +606,16 @@ mod tests {
                 "секретное",
                 "Größenangabe",
                 "пароль12",
+                "&str)",
+                "&[u8])",
+                "&SecretString)",
+                "vec![]",
+                "json!(",
+                "0xA7c4E19b02D85f6637aB90cD1e4F52386bC9d074",
+                "pk_live_q7R2zL9vX1mPw3tYb6Nc",
+                "sb_publishable_q7R2zL9vX1mPw3tYb6Nc",
+                "vault:secret/data/prod/db#pw1",
+                "Db:Password",
             ],
         );
     }

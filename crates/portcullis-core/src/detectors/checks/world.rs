@@ -15,6 +15,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("ca-sin", ca_sin),
     ("cl-rut", cl_rut),
     ("cn-resident-id", cn_resident_id),
+    ("hk-id", hk_id),
     ("il-id", il_id),
     ("in-aadhaar", in_aadhaar),
     ("jp-my-number", jp_my_number),
@@ -300,6 +301,25 @@ fn za_id(value: &str) -> bool {
     exactly::<13>(value).is_some_and(|d| year_first(&d) && d[10] < 3 && luhn_digits(&d))
 }
 
+/// One letter or two, six digits, and the remainder of 11; a letter that is missing counts as a blank.
+fn hk_id(value: &str) -> bool {
+    let plain = plain(value);
+    let letters = plain.chars().take_while(char::is_ascii_uppercase).count();
+    let (head, tail) = plain.split_at(letters);
+    let worth = |c: char| c.to_digit(36);
+    let mut values: Vec<u32> = match letters {
+        1 => vec![36],
+        2 => Vec::new(),
+        _ => return false,
+    };
+    values.extend(head.chars().filter_map(worth));
+    let shape = tail.len() == 7
+        && tail.bytes().take(6).all(|b| b.is_ascii_digit())
+        && tail.ends_with(|c: char| c.is_ascii_digit() || c == 'A');
+    values.extend(tail.chars().filter_map(worth));
+    shape && weighted(&values, &[9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +338,7 @@ mod tests {
             ("ca-sin", &["130 692 544", "123-456-782"], &["123-456-783", "046 454 286"]),
             ("cl-rut", &["12.531.909-2", "12345678-5", "10000013-K"], &["12.531.909-3", "5", ""]),
             ("cn-resident-id", &["11010519491231002X"], &["110105194912310021", "440524188001010014", "11010519491331002X", "1101051949123100"]),
+            ("hk-id", &["A123456(3)", "A1234563"], &["A123456(4)", "1234563", "ABC123456(3)", "A12345(3)", "A12345B(3)", ""]),
             ("il-id", &["039337423", "123456782"], &["039337424", "000000000"]),
             ("in-aadhaar", &["2341 2341 2346"], &["2341 2341 2347", "1341 2341 2346", "2001 2002 2003"]),
             ("jp-my-number", &["1234 5678 9018"], &["1234 5678 9012"]),

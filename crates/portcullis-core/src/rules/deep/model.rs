@@ -1,8 +1,10 @@
 //! Rules that run a classifier in the process that hosts them: our own, one from Hugging Face, one that you trained.
 
 use std::fmt::Write as _;
+use std::io;
 
 use serde::Serialize;
+use serde_json::ser::{CharEscape, Formatter, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::super::{RuleError, RuleInput};
@@ -67,14 +69,14 @@ const BUILT_IN: &str = " Judges prompts and tool results by our own classifier, 
 
  It tells RFC-001's five intents (`jb_override`, `exfil_prompt`, `tool_escalation`, `indirect_injection`,
  `social_engineering`) from harmless text, and knows whether a text comes from the user or from a tool. Under a
- millisecond for 512 characters on one core, and tens of milliseconds more for each stretch of some 700 characters that
- looks suspicious and is looked at again by an encoder: give the `risk_router` a `min_wait_ms` in which your longest texts are
+ millisecond for 512 characters on one core, and some ten milliseconds more for each stretch of some 700 characters that
+ looks suspicious and is looked at again by an encoder, which one of what a tool returns always is: give the `risk_router` a `min_wait_ms` in which your longest texts are
  judged (300 for 50,000 characters of which three or four stretches are suspicious; sixteen of them take most of a second),
  so that every step waits for it. [The model card](model-card.md) has its figures and its
  limits.
 
- Texts are judged in windows, and the worst of them counts; one with fancy letters or emoji between its words is also judged
- as a person reads it. Of a text of more than 256 KiB the beginning is judged, and of what looks suspicious the sixteen worst
+ Texts are judged in windows, and the worst of them counts; one in disguise (fancy letters, signs or tags between its words,
+ escapes, Base64) is also judged as a person reads it, one that repeats itself also without that, and JSON without its escapes. Of a text of more than 256 KiB the beginning is judged, and of what looks suspicious the sixteen worst
  windows are looked at again. If nothing is found there, or the queue is full,
  or `timeout_ms` is over, the event was not judged: with `async.fail_open: false` that is a STOP, otherwise what the
  risk router wants of rules that do not answer.
@@ -325,10 +327,10 @@ impl ModelRule {
         // As it stands: a model has seen results of tools as JSON, and what is harmless field by field may not be.
         match event.structured() {
             Some(Structured::ToolArgs(args)) if !args.is_empty() => {
-                texts.push((json!(args).to_string(), channel));
+                texts.push((as_read(args), channel));
             }
             Some(Structured::Result(Value::String(text))) => texts.push((text.clone(), channel)),
-            Some(Structured::Result(value)) => texts.push((value.to_string(), channel)),
+            Some(Structured::Result(value)) => texts.push((as_read(value), channel)),
             _ => {}
         }
         texts
@@ -385,7 +387,8 @@ impl ModelRule {
                 return Ok(None);
             }
             return Err(RuleError(
-                "the text is too long: nothing was found in its beginning".to_owned(),
+                "only a part of the text was judged, and nothing was found there: it is longer than the model \
+                 reads, or has too many suspicious places".to_owned(),
             ));
         };
         let label = labels.get(sought.likeliest(worst));
@@ -459,6 +462,37 @@ pub struct ModelVerdict<'v> {
     pub threshold: f32,
     /// One for each text.
     pub scores: &'v [Scores],
+}
+
+/// As JSON, but for escapes: nobody reads a text with them, so a line's end or a tab in it would be a disguise.
+fn as_read(value: &impl Serialize) -> String {
+    let mut json = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut json, Unescaped);
+    // It is JSON already, so that nothing in it can fail.
+    let _ = value.serialize(&mut serializer);
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+struct Unescaped;
+
+impl Formatter for Unescaped {
+    fn write_char_escape<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        writer.write_all(&[match escape {
+            CharEscape::Quote => b'"',
+            CharEscape::ReverseSolidus => b'\\',
+            CharEscape::Solidus => b'/',
+            CharEscape::Backspace => 0x08,
+            CharEscape::FormFeed => 0x0c,
+            CharEscape::LineFeed => b'\n',
+            CharEscape::CarriageReturn => b'\r',
+            CharEscape::Tab => b'\t',
+            CharEscape::AsciiControl(byte) => byte,
+        }])
+    }
 }
 
 /// `input`: one text, with something of the event in it.
