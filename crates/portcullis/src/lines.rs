@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::Path;
 
-use portcullis_core::Step;
+use portcullis_core::{Event, Step};
 use serde::Serialize;
 
-use crate::output::Failure;
+use crate::output::{Failure, tell};
 
 /// Why a line is not a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -120,9 +120,15 @@ impl<R: BufRead> Steps<R> {
 fn parse(text: &[u8]) -> Result<Step, (Option<String>, String)> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let step = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let field = (path != ".").then_some(path);
-        (field, message(&error.into_inner()))
+        let field = Event::unread_at(&error.path().to_string());
+        let message = message(&error.into_inner());
+        // What is wrong with the two halves together is known only when both are read.
+        let of_both = || {
+            message
+                .starts_with(Step::RUN_ID)
+                .then(|| Step::RUN_ID.to_owned())
+        };
+        (field.or_else(of_both), message)
     })?;
     deserializer
         .end()
@@ -132,9 +138,7 @@ fn parse(text: &[u8]) -> Result<Step, (Option<String>, String)> {
 
 /// Every line is a document of its own, so that "line 1" would only confuse.
 fn message(error: &serde_json::Error) -> String {
-    error
-        .to_string()
-        .replace(" at line 1 column ", " at column ")
+    Event::unread(error).replace(" at line 1 column ", " at column ")
 }
 
 /// Opens a file, or standard input for `-` and nothing.
@@ -144,7 +148,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Box<dyn BufRead>, Failure> {
         _ => {
             let stdin = io::stdin();
             if stdin.is_terminal() {
-                anstream::eprintln!("reading events from the terminal; end with Ctrl-D");
+                tell("reading events from the terminal; end with Ctrl-D");
             }
             return Ok(Box::new(BufReader::new(stdin)));
         }
@@ -207,6 +211,9 @@ mod tests {
         let (_, error) = &read(input, 1000)[0];
         let error = error.as_ref().unwrap_err();
         assert!(error.contains("event.tool_args"), "{error}");
+        let input = br#"{"event":{"event_type":"llm_before"}}"#;
+        let error = read(input, 1000)[0].1.clone().unwrap_err();
+        assert!(error.starts_with(r#"Some("event.run_id"): "#), "{error}");
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 mod cli;
 mod commands;
+mod interrupted;
 mod lines;
 mod output;
+mod whole;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-#[cfg(feature = "models")]
-use cli::ClassifierCommand;
 use cli::{
     Cli, Command, EvidenceCommand, GuardrailCommand, PolicyCommand, RuleCommand, TokenCommand,
     ToolsCommand,
@@ -37,9 +37,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
         #[cfg(feature = "models")]
-        Command::Classifier(ClassifierCommand::Train(args)) => commands::classifier::train(&args),
-        #[cfg(feature = "models")]
-        Command::Classifier(ClassifierCommand::Eval(args)) => commands::classifier::eval(&args),
+        Command::Classifier(command) => commands::classifier::run(&command),
         Command::Policy(PolicyCommand::Lint(args)) => commands::policy_lint::run(&args),
         Command::Policy(PolicyCommand::Test(args)) => commands::policy_test::run(&args),
         Command::Policy(PolicyCommand::Explain(args)) => commands::policy_explain::run(&args),
@@ -55,7 +53,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has seen enough.
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
-            anstream::eprintln!("{failure}");
+            output::tell(&failure);
             failure.code().into()
         }
     }

@@ -85,7 +85,14 @@ impl fmt::Display for Failure {
         let (Self::Input(error) | Self::Unavailable(error)) = self else {
             return Ok(());
         };
-        let text = format!("{error:#}");
+        // Some errors say why in their own words, and have it as their source besides.
+        let mut text = String::new();
+        for cause in error.chain().map(ToString::to_string) {
+            if !text.contains(&cause) {
+                let gap = if text.is_empty() { "" } else { ": " };
+                text = text + gap + &cause;
+            }
+        }
         // A report about a pack says `error` in its own place.
         if text.contains(": error: ") {
             f.write_str(text.trim_end())
@@ -129,11 +136,36 @@ pub(crate) fn severity_style(severity: Severity) -> Style {
     }
 }
 
-/// Text from outside for a terminal or a log: control characters could forge a line of ours.
+/// Text from outside for a terminal or a log: it could forge a line of ours, or show another order than it has.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().map(printable).collect()
+}
+
+/// What a terminal would obey or hide, made visible: the text is somebody else's.
+pub(crate) fn printable(c: char) -> char {
+    match c {
+        _ if c.is_control() => ' ',
+        '\u{ad}'
+        | '\u{61c}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{e0000}'..='\u{e0fff}' => char::REPLACEMENT_CHARACTER,
+        _ => c,
+    }
+}
+
+/// Tells people something on standard error, and ends the line if the text does not. What cannot be written there, on a
+/// full disk or to a terminal that is gone, is lost: it must not end what the process is there for.
+pub(crate) fn tell(text: impl fmt::Display) {
+    let mut text = text.to_string();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let _ = anstream::stderr().write_all(text.as_bytes());
 }
 
 /// A value as one line of JSON.

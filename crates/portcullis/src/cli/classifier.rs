@@ -21,7 +21,8 @@ pub(crate) enum ClassifierCommand {
                   each label are a beginning. Everything happens on this machine; the embeddings are the built-in \
                   model's unless --embedder names another.\n\n\
                   The figures are for texts that a model has not seen: the examples are split into folds, and each is \
-                  judged by a model made from the others. The same examples always give the same file.\n\n\
+                  judged by a model made from the others. The same examples always give the same classifier, by the same \
+                  name; of its file only the day is another.\n\n\
                   Examples:\n  \
                   portcullis classifier train examples.jsonl --out scope.json\n  \
                   portcullis classifier train spam.csv --text-field body --label-field kind --positive spam --max-fpr 0.01 --out spam.json\n  \
@@ -71,7 +72,7 @@ pub(crate) struct TrainClassifierArgs {
     /// Draw ROC, scores and reliability, as SVG.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// The day to write into the file. [default: today]
+    /// The day to write into the file; nothing else depends on it. [default: today]
     #[arg(long, value_name = "DATE")]
     pub(crate) date: Option<String>,
     /// How to print the report.
@@ -149,7 +150,14 @@ pub(crate) struct EvalClassifierArgs {
     pub(crate) texts: Option<PathBuf>,
     /// The model's labels that count as a finding. [default: what the model's file says, or all but known names for
     /// harmless text]
-    #[arg(long, value_name = "LABEL", value_delimiter = ',', requires = "model")]
+    #[arg(
+        long,
+        value_name = "LABEL",
+        value_delimiter = ',',
+        requires = "model",
+        // What is required is not asked for where it is in conflict with what is there.
+        conflicts_with_all = ["scores", "texts"]
+    )]
     pub(crate) labels: Vec<String>,
     /// The score from which on a text counts. [default: the model's own]
     #[arg(short, long, value_name = "SCORE", value_parser = share)]
@@ -161,13 +169,18 @@ pub(crate) struct EvalClassifierArgs {
     #[arg(long)]
     pub(crate) with_patterns: bool,
     /// The folder of the embedding model that the classifier was trained with, where that is not the built-in one.
-    #[arg(long, value_name = "FOLDER", requires = "model")]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        requires = "model",
+        conflicts_with_all = ["scores", "texts"]
+    )]
     pub(crate) embedder: Option<PathBuf>,
     /// How to print the report.
     #[arg(long, value_enum, default_value_t = ReportFormat::Md)]
     pub(crate) report: ReportFormat,
     /// Draw ROC, scores and reliability of all sets together, as SVG.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub(crate) plot: Option<PathBuf>,
     /// Show no progress on the terminal.
     #[arg(long)]

@@ -194,7 +194,8 @@ pub(crate) struct PolicyArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each line is {\"context\": {…}, \"event\": {…}}; strikes and quarantine carry over \
-                        between lines of one run_id. A bad line gives {\"error\": {\"line\", \"message\"}} \
+                        between lines of one run_id. A bad line gives {\"error\": {\"line\", \"field\", \"message\"}}, \
+                        `field` where one is to blame, \
                         and the rest goes on; the exit code is then 2. Verdicts do not change it. Alerts go to stderr.\n\n\
                         Examples:\n  \
                         portcullis eval < events.ndjson > evaluations.ndjson\n  \
@@ -361,8 +362,11 @@ pub(crate) struct TestArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
                         portcullis policy explain\n  \
-                        portcullis policy explain --policy strict.yaml --env prod")]
+                        portcullis policy explain strict.yaml --env prod")]
 pub(crate) struct ExplainArgs {
+    /// The same as --policy.
+    #[arg(value_name = "FILE", conflicts_with = "policy")]
+    pub(crate) pack: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
     /// How to print.

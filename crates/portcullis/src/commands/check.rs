@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use portcullis_core::guardrails::{self, FieldError, Guardrails, ProposedAction};
 use portcullis_core::memory::Precedents;
+use portcullis_core::unique;
 use portcullis_server::client::{Client, ClientError, ClientSettings};
 use portcullis_server::{CheckAnswer, GuardrailFiles, Method};
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::decision::print_precedents;
 use crate::cli::{ActionArgs, ActionCheckArgs, ConnectArgs, Format, HowArgs, LocalArgs};
 use crate::commands::runtime;
-use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain};
+use crate::output::{Answer, BOLD, DIM, Failure, GREEN, RED, YELLOW, json_line, plain, tell};
 
 pub(crate) fn run(args: &ActionCheckArgs) -> Result<Answer, Failure> {
     let params = match &args.action.params {
@@ -95,8 +96,8 @@ pub(super) fn read_params(path: &Path) -> Result<Value, Failure> {
     };
     read.with_context(|| format!("cannot read {name}"))
         .map_err(Failure::Input)?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{name} is not JSON"))
+    unique::value(text.as_bytes())
+        .with_context(|| format!("{name} is not JSON that can be used"))
         .map_err(Failure::Input)
 }
 
@@ -199,10 +200,10 @@ fn local(params: &Value, args: &LocalArgs) -> Result<Value, Failure> {
 /// Says so where a guardrail asks for history, and there is none here.
 pub(super) fn warn_of_history(guardrails: &Guardrails, action: &ProposedAction) {
     if guardrails.want_precedents(action) {
-        anstream::eprintln!(
+        tell(format_args!(
             "{YELLOW}warning:{YELLOW:#} a guardrail asks what came of similar decisions, and --local has no \
              memory: judged as if there were none"
-        );
+        ));
     }
 }
 

@@ -7,7 +7,7 @@ use portcullis_server::{FarSide, telemetry};
 
 use super::serve;
 use crate::cli::HostArgs;
-use crate::output::{Answer, BOLD, DIM, Failure};
+use crate::output::{Answer, BOLD, DIM, Failure, tell};
 
 /// The configuration, with what the arguments say.
 pub(super) fn settings(args: &HostArgs) -> Result<Settings, Failure> {
@@ -41,7 +41,7 @@ where
         )));
     }
     if !side.warnings().diagnostics.is_empty() {
-        anstream::eprint!("{}", side.warnings());
+        tell(side.warnings());
     }
     let worked = runtime.block_on(work(side));
     exporting.finish();

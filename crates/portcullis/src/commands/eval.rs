@@ -15,12 +15,12 @@ use serde::Serialize;
 use crate::cli::{EvalArgs, Format};
 use crate::commands::{load, runtime};
 use crate::lines::{self, BadLine, Steps};
-use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, plain, style};
+use crate::output::{Answer, BOLD, DIM, Failure, RED, json_line, plain, style, tell};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<Answer, Failure> {
     let (loaded, mut watch) = Watch::load(args)?;
     if !loaded.warnings.diagnostics.is_empty() {
-        anstream::eprint!("{}", loaded.warnings);
+        tell(&loaded.warnings);
     }
     // Rules that ask a service do so from here: the same events get the same verdicts as from the server.
     let variables = Variables::new(|name| std::env::var(name).ok());
@@ -93,10 +93,11 @@ impl Watch {
         match reloader.check_with(|policy| deep.put_in_force(gateway, policy)) {
             Reload::Unchanged => {}
             Reload::Replaced(policy) => {
-                anstream::eprintln!("policy {} is now in force", &policy.digest[..12]);
+                let digest = &policy.digest[..12];
+                tell(format_args!("policy {digest} is now in force"));
             }
             Reload::Refused(error) => {
-                anstream::eprintln!("{error}\nthe policy stays as it was");
+                tell(format_args!("{error}\nthe policy stays as it was"));
             }
         }
     }

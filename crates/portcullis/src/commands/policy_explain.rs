@@ -11,7 +11,8 @@ use crate::commands::load;
 use crate::output::{Answer, BOLD, Failure, json_line};
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<Answer, Failure> {
-    let policy = load(args.policy.policy.as_deref(), args.policy.env.as_deref())?.policy;
+    let pack = args.pack.as_deref().or(args.policy.policy.as_deref());
+    let policy = load(pack, args.policy.env.as_deref())?.policy;
     let text = match args.format {
         Format::Json => json_line(&to_json(&policy)).map_err(Failure::write)?,
         Format::Text => to_text(&policy),

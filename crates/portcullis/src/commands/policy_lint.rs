@@ -10,10 +10,10 @@ use portcullis_runtime::{LoadError, PackFile};
 use serde_json::{Value, json};
 
 use crate::cli::{Format, LintArgs};
-use crate::output::{Answer, Failure, GREEN, json_line};
+use crate::output::{Answer, Failure, GREEN, json_line, tell};
 
 pub(crate) fn run(args: &LintArgs) -> Result<Answer, Failure> {
-    let mut failed = false;
+    let mut answer = Answer::Yes;
     let built_in = [PathBuf::from("policies/default.yaml")];
     let packs = if args.packs.is_empty() {
         &built_in[..]
@@ -32,10 +32,17 @@ pub(crate) fn run(args: &LintArgs) -> Result<Answer, Failure> {
                 Some((loaded.policy, loaded.environments.len())),
             ),
             Err(LoadError::Invalid(report)) => (*report, None),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                // The others may be wrong as well.
+                tell(Failure::from(error));
+                answer = Answer::BadInput;
+                continue;
+            }
         };
         let fine = policy.is_some() && (report.diagnostics.is_empty() || !args.deny_warnings);
-        failed |= !fine;
+        if !fine {
+            answer = answer.max(Answer::No);
+        }
         let printed = match args.format {
             Format::Json => {
                 let digest = policy.map(|(policy, _)| policy.identity().digest.clone());
@@ -53,7 +60,7 @@ pub(crate) fn run(args: &LintArgs) -> Result<Answer, Failure> {
             .and_then(|text| out.write_all(text.as_bytes()))
             .map_err(Failure::write)?;
     }
-    Ok(if failed { Answer::No } else { Answer::Yes })
+    Ok(answer)
 }
 
 fn load_built_in(path: &Path) -> Result<Loaded, LoadError> {

@@ -10,7 +10,7 @@ use portcullis_server::config::{self, Settings, Variables};
 use portcullis_server::{Server, StartError, telemetry};
 
 use crate::cli::ServeArgs;
-use crate::output::{Answer, BOLD, DIM, Failure, RED};
+use crate::output::{Answer, BOLD, DIM, Failure, RED, tell};
 
 /// Who calls with the token that is made when nobody configured one.
 const LOCAL_AGENT: &str = "local";
@@ -51,7 +51,7 @@ async fn serve(settings: Settings, token: Option<&str>) -> Result<Answer, Failur
     let stop = stop_signal()?;
     let server = Server::start(settings).await.map_err(failure)?;
     for report in server.warnings() {
-        anstream::eprint!("{report}");
+        tell(report);
     }
     welcome(&server, token, &evidence).map_err(Failure::write)?;
     let finished = server.run(stop).await;
@@ -167,13 +167,15 @@ pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        anstream::eprintln!("{DIM}finishing what is under way; once more to stop at once{DIM:#}");
+        tell(format_args!(
+            "{DIM}finishing what is under way; once more to stop at once{DIM:#}"
+        ));
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            anstream::eprintln!("{RED}stopped{RED:#}");
+            tell(format_args!("{RED}stopped{RED:#}"));
             std::process::exit(130);
         });
     })

@@ -6,14 +6,14 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use portcullis_core::rules::{RuleSettings, ToolDefinitions};
-use portcullis_core::{Action, Context, Event, PolicyBuilder, definitions};
+use portcullis_core::{Action, Context, Event, PolicyBuilder, definitions, unique};
 use portcullis_runtime::{Gateway, read_pack};
 use serde_json::Value;
 
 use crate::cli::{CheckArgs, Format, PinArgs};
 use crate::commands::runtime;
 use crate::lines;
-use crate::output::{Answer, BOLD, DIM, Failure, json_line, plain, style};
+use crate::output::{Answer, BOLD, DIM, Failure, json_line, plain, printable, style, tell};
 
 pub(crate) fn pin(args: &PinArgs) -> Result<Answer, Failure> {
     let listing = read_listing(args.listing.as_deref())?;
@@ -24,7 +24,7 @@ pub(crate) fn pin(args: &PinArgs) -> Result<Answer, Failure> {
     };
     // A pin says that somebody has read the definition.
     for finding in judge(listing, None)?.shown {
-        anstream::eprintln!("warning: {}", plain(&finding.reason));
+        tell(format_args!("warning: {}", plain(&finding.reason)));
     }
     print(&text)
 }
@@ -54,7 +54,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Answer, Failure> {
         let _ = writeln!(text, "{gap}{definitions} checked, {count} found");
     }
     if shown.len() < count {
-        anstream::eprintln!("the first {} of {count} findings are shown", shown.len());
+        let shown = shown.len();
+        tell(format_args!(
+            "the first {shown} of {count} findings are shown"
+        ));
     }
     print(&text)?;
     Ok(if count == 0 { Answer::Yes } else { Answer::No })
@@ -71,8 +74,11 @@ fn read_listing(path: Option<&Path>) -> Result<Value, Failure> {
         let message = format!("the listing has more than {MAX_BYTES} bytes");
         return Err(Failure::Input(anyhow::anyhow!(message)));
     }
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::Input(anyhow::anyhow!("the listing is no JSON: {error}")))
+    unique::value(&bytes).map_err(|error| {
+        Failure::Input(anyhow::anyhow!(
+            "the listing is no JSON that can be used: {error}"
+        ))
+    })
 }
 
 /// What the gate would find: all that it lists, and how many there are.
@@ -160,10 +166,18 @@ fn judge(listing: Value, pins: Option<BTreeMap<String, String>>) -> Result<Findi
 fn to_yaml(pins: &BTreeMap<String, String>) -> io::Result<String> {
     let mut text = "pins:\n".to_owned();
     for (name, digest) in pins {
-        // A JSON string is a YAML string, whatever is in it.
-        let name = serde_json::to_string(name)?;
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {name}: {digest}");
+        text.push_str("  ");
+        // A JSON string is a YAML string, whatever is in it. What nobody would see in it is written out: somebody is to
+        // read the pins.
+        for c in serde_json::to_string(name)?.chars() {
+            // Writing to a String cannot fail.
+            let _ = match c {
+                _ if printable(c) == c => write!(text, "{c}"),
+                '\0'..='\u{ffff}' => write!(text, "\\u{:04x}", u32::from(c)),
+                _ => write!(text, "\\U{:08x}", u32::from(c)),
+            };
+        }
+        let _ = writeln!(text, ": {digest}");
     }
     Ok(text)
 }

@@ -1,6 +1,8 @@
 //! Training classifiers and measuring them.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -171,6 +173,16 @@ fn bad_examples_are_refused_with_a_fix() {
         "both.jsonl",
         &format!("{good}{}", lines(&OUT[..1], &[], "in_scope")),
     );
+    files.write(
+        "other.jsonl",
+        &format!("\n{}", lines(&OUT[..1], &[], "in_scope")),
+    );
+    files.write(
+        "flags.jsonl",
+        &good
+            .replace("out_of_scope", "1\\u001b[31m")
+            .replace("in_scope", "0\\r\\nerror: x"),
+    );
     files.write("no-label.jsonl", "{\"text\": \"a\"}\n");
     files.write("notes.txt", "a");
     let mut said = String::new();
@@ -180,6 +192,8 @@ fn bad_examples_are_refused_with_a_fix() {
         &["empty-text.jsonl"],
         &["headless.csv"],
         &["both.jsonl"],
+        &["good.jsonl", "other.jsonl"],
+        &["flags.jsonl"],
         &["no-label.jsonl"],
         &["notes.txt"],
         &["not-there.jsonl"],
@@ -187,6 +201,8 @@ fn bad_examples_are_refused_with_a_fix() {
         &["good.jsonl", "--folds", "1"],
         &["good.jsonl", "--folds", "11"],
         &["good.jsonl", "--sections", "user"],
+        &["good.jsonl", "--sections", "NOPE"],
+        &["good.jsonl.gz"],
         &["good.jsonl", "--embedder", "not-there"],
     ] {
         let done = train(&files, args);
@@ -195,6 +211,112 @@ fn bad_examples_are_refused_with_a_fix() {
         assert!(!files.path().join("scope.json").exists());
     }
     insta::assert_snapshot!(files.anonymous(&said));
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read_or_written() {
+    let files = trained();
+    let examples = lines(&IN, &OUT, "in_scope");
+    files.write("scores.jsonl", "{\"score\": 0.5}\n");
+    files.write("data/public_eval/mine.jsonl", &examples);
+    files.write("folder/model.safetensors", "");
+    std::os::unix::fs::symlink("examples.jsonl", files.path().join("link.jsonl")).unwrap();
+    std::os::unix::fs::symlink("later.json", files.path().join("to-later")).unwrap();
+    let before = contents(files.path());
+    let mut said = String::new();
+    for line in [
+        "train examples.jsonl --out examples.jsonl",
+        "train link.jsonl --out ./data/../examples.jsonl",
+        "train examples.jsonl --out link.jsonl",
+        "train examples.jsonl --out new.json --plot examples.jsonl",
+        "train examples.jsonl --out new.json --plot ./new.json",
+        "train examples.jsonl --out to-later --plot later.json",
+        "train examples.jsonl --embedder folder --out folder/model.safetensors",
+        "eval --texts examples.jsonl examples.jsonl",
+        "eval --texts data/public_eval/mine.jsonl --data data",
+        "eval --model scope.json examples.jsonl --plot scope.json",
+        "eval --model scope.json examples.jsonl --plot link.jsonl",
+        "eval --scores scores.jsonl examples.jsonl --plot scores.jsonl",
+    ] {
+        let args: Vec<&str> = ["classifier"].into_iter().chain(line.split(' ')).collect();
+        let done = run_in(files.path(), &args, "");
+        assert_eq!(done.code(), 2, "{line}: {}", done.out());
+        said.extend(["$ ", line, "\n", &done.err(), "\n"]);
+    }
+    insta::assert_snapshot!(said);
+    assert_eq!(contents(files.path()), before);
+    // What takes everything is written twice, and what was written before once more.
+    for out in ["/dev/null", "scope.json"] {
+        let args = [
+            "classifier",
+            "train",
+            "examples.jsonl",
+            "--out",
+            out,
+            "--plot",
+            "/dev/null",
+        ];
+        assert_eq!(run_in(files.path(), &args, "").code(), 0, "{out}");
+    }
+}
+
+/// What the files of a folder have in them, and of those in it.
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    // A link that leads to nothing has nothing in it.
+    paths.retain(|path| path.exists());
+    paths.sort();
+    let each = paths.into_iter().flat_map(|path| {
+        if path.is_dir() {
+            contents(&path)
+        } else {
+            vec![(path.clone(), std::fs::read(path).unwrap())]
+        }
+    });
+    each.collect()
+}
+
+#[test]
+fn a_full_disk_leaves_the_classifier_that_was_there() {
+    let files = trained();
+    let before = contents(files.path());
+    let output = Command::new("bash")
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_portcullis"),
+        ])
+        .args([
+            "classifier",
+            "train",
+            "examples.jsonl",
+            "--out",
+            "scope.json",
+        ])
+        .current_dir(files.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("cannot write scope.json"), "{error}");
+    assert_eq!(contents(files.path()), before);
+}
+
+#[test]
+fn a_classifier_may_go_to_standard_output() {
+    let files = Files::new();
+    files.write("examples.jsonl", &lines(&IN, &OUT, "in_scope"));
+    let args = [
+        "classifier",
+        "train",
+        "examples.jsonl",
+        "--out",
+        "/dev/stdout",
+    ];
+    let done = run_in(files.path(), &args, "");
+    assert_eq!((done.code(), done.err()), (0, String::new()));
+    assert!(done.out().starts_with("{\n  \"schema\""), "{}", done.out());
 }
 
 #[test]
@@ -471,12 +593,52 @@ fn what_cannot_be_measured_is_said() {
             "bad.jsonl",
         ],
         &["--model", "scope.json", "--threshold", "2", "bad.jsonl"],
+        &["--scores", "bad.jsonl", "--labels", "in_scope", "bad.jsonl"],
+        &[
+            "--scores",
+            "bad.jsonl",
+            "--embedder",
+            "nothing",
+            "bad.jsonl",
+        ],
+        &["--texts", "out.jsonl", "--labels", "in_scope", "bad.jsonl"],
+        &["--texts", "out.jsonl", "--plot", "out.svg", "bad.jsonl"],
+        &["--model", "built-in", "--embedder", "nothing", "bad.jsonl"],
+        &["--model", "nothing", "--embedder", "nothing", "bad.jsonl"],
+        &["--texts", "out.jsonl", "bad.jsonl", "./bad.jsonl"],
     ] {
         let done = eval(&files, args);
         assert_eq!(done.code(), 2, "{args:?}: {}", done.out());
         said.extend(["$ eval ", &args.join(" "), "\n", &done.err(), "\n"]);
     }
     insta::assert_snapshot!(files.anonymous(&said));
+}
+
+#[test]
+fn the_day_of_a_training_is_a_day() {
+    let files = Files::new();
+    files.write("examples.jsonl", &lines(&IN, &OUT, "in_scope"));
+    for date in [
+        "garbage\"'",
+        "2026-02-30",
+        "20261116",
+        "2026-11-16T00:00:00",
+    ] {
+        let args = [
+            "classifier",
+            "train",
+            "examples.jsonl",
+            "--out",
+            "s.json",
+            "--date",
+            date,
+        ];
+        let done = run_in(files.path(), &args, "");
+        assert_eq!(done.code(), 2, "{date}");
+        let said = "is no day: write it as 2026-11-15";
+        assert!(done.err().contains(said), "{}", done.err());
+    }
+    assert!(!files.path().join("s.json").exists());
 }
 
 #[test]

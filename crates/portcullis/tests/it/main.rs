@@ -16,6 +16,8 @@ mod approvals_model;
 #[cfg(test)]
 mod approved_once;
 #[cfg(test)]
+mod bootstrap;
+#[cfg(test)]
 mod classifier;
 #[cfg(test)]
 mod crash;
@@ -41,5 +43,8 @@ mod scan;
 mod serve;
 #[cfg(test)]
 mod served;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod stderr;
 #[cfg(test)]
 mod tools;

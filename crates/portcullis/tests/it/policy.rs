@@ -37,6 +37,17 @@ fn lint_passes_good_packs_and_fails_bad_ones() {
 }
 
 #[test]
+fn lint_looks_at_each_pack_whatever_became_of_the_others() {
+    let files = Files::new();
+    let good = files.write("good.yaml", PACK);
+    let bad = files.write("bad.yaml", &PACK.replace("allowed_tools", "alowed_tools"));
+    let done = run(&["policy", "lint", "nowhere.yaml", &bad, &good], "");
+    assert_eq!(done.code(), 2);
+    assert!(done.err().contains("cannot read nowhere.yaml"));
+    assert!(done.out().contains("alowed_tools") && done.out().contains("ok (2 rules"));
+}
+
+#[test]
 fn lint_speaks_json() {
     let files = Files::new();
     let bad = files.write("bad.yaml", "policy_pack: x\nversion: 1\n");
@@ -213,6 +224,17 @@ fn diff_shows_the_verdicts_that_would_change() {
     assert_eq!(done.lines()[0]["new"]["action"], "ALLOW");
     let done = run(&["policy", "diff", &old, &new], "nonsense\n");
     assert_eq!(done.code(), 2);
+}
+
+#[test]
+fn a_pack_is_explained_however_it_is_named() {
+    let files = Files::new();
+    let pack = files.write("pack.yaml", PACK);
+    let by_option = run(&["policy", "explain", "--policy", &pack], "");
+    let by_place = run(&["policy", "explain", &pack], "");
+    assert_eq!((by_place.code(), by_place.out()), (0, by_option.out()));
+    let both = run(&["policy", "explain", &pack, "--policy", &pack], "");
+    assert_eq!(both.code(), 2);
 }
 
 #[test]

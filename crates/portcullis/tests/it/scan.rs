@@ -1,5 +1,7 @@
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -139,6 +141,9 @@ fn what_is_scanned_can_be_chosen() {
     );
     assert_eq!(paths(&["--exclude", "src", "."]), ["docs/b.md"]);
     assert_eq!(paths(&["--exclude", "*.py", "src/a.py"]), [""; 0]);
+    assert_eq!(paths(&["--exclude", "./src/a.py", "."]), ["docs/b.md"]);
+    assert_eq!(paths(&["--exclude", "././src", "."]), ["docs/b.md"]);
+    assert_eq!(paths(&["--exclude", "./a.py", "."]).len(), 3);
     assert_eq!(paths(&["--hidden", "."])[0], ".env");
     assert_eq!(paths(&["--no-ignore", "."])[1], "ignored/c.txt");
     assert_eq!(paths(&["ignored/c.txt", ".env"]), [".env", "ignored/c.txt"]);
@@ -162,6 +167,10 @@ fn kinds_and_families_are_checked() {
             "no detector family",
         ),
         (&["--exclude", "a{b"], "--exclude a{b"),
+        (&["--exclude", ""], "--exclude \"\": it names nothing"),
+        (&["--exclude", " \t"], "it names nothing: name a glob"),
+        (&["--exclude", "./"], "it names nothing"),
+        (&["--exclude", "!a.py"], "name what to leave out"),
         (
             &["--min-severity", "worst"],
             "[possible values: low, medium, high, critical]",
@@ -263,6 +272,17 @@ fn a_folder_without_permission_is_named_and_the_rest_goes_on() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_folder_that_is_named_is_walked() {
+    let files = Files::new();
+    files.put("there/a.txt", KEY);
+    std::os::unix::fs::symlink("there", files.path().join("link")).unwrap();
+    let done = scan(&files, &["link"]);
+    assert_eq!(done.code(), 1, "{}", done.err());
+    assert!(done.out().starts_with("link/a.txt:1:1"), "{}", done.out());
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_scan() {
     let files = Files::new();
@@ -300,6 +320,22 @@ fn a_line_can_be_allowed() {
     assert!(done.err().contains("; 2 allowed"), "{}", done.err());
     let strict = scan(&files, &["--format", "json", "--no-allow", "."]);
     assert_eq!(strict.lines().len(), 3);
+}
+
+/// Whoever wrote the files may have seen to that.
+#[test]
+fn a_scan_of_nothing_says_why() {
+    let files = Files::new();
+    files.put("a.txt", KEY);
+    files.put(".ignore", "*\n");
+    let done = scan(&files, &["."]);
+    assert_eq!(done.code(), 0);
+    let said =
+        "; if anything is there, .gitignore, .ignore (--no-ignore) or --exclude leaves it out\n";
+    assert!(done.err().ends_with(said), "{}", done.err());
+    let done = scan(&files, &["--no-ignore", "--hidden", "."]);
+    assert_eq!(done.code(), 1);
+    assert!(!done.err().contains("leaves it out"), "{}", done.err());
 }
 
 #[test]
@@ -340,6 +376,120 @@ fn the_report_goes_to_a_file_that_is_not_scanned() {
     );
 }
 
+/// Whoever reads the report or the baseline meanwhile has a whole one: the file that was there is not emptied, and another takes
+/// its place.
+#[test]
+fn what_was_there_stays_until_the_report_is_whole() {
+    let files = repository();
+    for (name, yesterday, args) in [
+        (
+            "report.txt",
+            "of yesterday",
+            &["--output", "report.txt", "."][..],
+        ),
+        (
+            "known.json",
+            r#"{"version": 1, "findings": []}"#,
+            &["--write-baseline", "--baseline", "known.json", "."],
+        ),
+    ] {
+        let path = files.path().join(name);
+        let alone = scan(&files, args);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.is_empty(), "{}", alone.err());
+        std::fs::write(&path, yesterday).unwrap();
+        let mut reader = std::fs::File::open(&path).unwrap();
+        assert_eq!(scan(&files, args).code(), alone.code());
+        assert_eq!(std::io::read_to_string(&mut reader).unwrap(), yesterday);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        // What cannot be scanned at all leaves it as it is.
+        let bad = scan(&files, &[args, &["--exclude", "{"]].concat());
+        assert_eq!(bad.code(), 2);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    let names = std::fs::read_dir(files.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    let left = |name: &std::ffi::OsString| name.to_string_lossy().contains("partial");
+    assert!(!names.iter().any(left), "{names:?}");
+}
+
+#[test]
+fn nothing_is_written_over_what_is_scanned() {
+    let files = Files::new();
+    files.put("keys.txt", KEY);
+    for args in [
+        &["--output", "keys.txt", "keys.txt"][..],
+        &["--output", "./keys.txt", "keys.txt"],
+        &["--baseline", "keys.txt", "--write-baseline", "keys.txt"],
+    ] {
+        let done = scan(&files, args);
+        assert_eq!(done.code(), 2, "{args:?}");
+        assert!(done.err().contains("would write over"), "{args:?}");
+        let text = std::fs::read_to_string(files.path().join("keys.txt"));
+        assert_eq!(text.unwrap(), KEY);
+    }
+    // Nor a baseline over what is none.
+    files.put("package.json", r#"{"version": "1", "findings": []}"#);
+    let baseline = |name| ["--baseline", name, "--write-baseline", "."];
+    let done = scan(&files, &baseline("package.json"));
+    assert_eq!(done.code(), 2);
+    let said =
+        "package.json is no baseline, so it is not written over: name another file, or remove it";
+    assert!(done.err().contains(said), "{}", done.err());
+    let text = std::fs::read_to_string(files.path().join("package.json"));
+    assert!(text.unwrap().starts_with(r#"{"version": "1""#));
+    files.put("empty.json", "");
+    files.put(
+        "older.json",
+        r#"{"version": 0, "findings": ["of another form"]}"#,
+    );
+    for name in ["new.json", "new.json", "empty.json", "older.json"] {
+        assert_eq!(scan(&files, &baseline(name)).code(), 0, "{name}");
+    }
+    // As of `*`.
+    files.put("report.txt", "of yesterday");
+    let done = scan(
+        &files,
+        &["--output", "report.txt", "keys.txt", "report.txt"],
+    );
+    assert_eq!(done.code(), 1, "{}", done.err());
+}
+
+/// What is half written would be scanned and committed.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_scan_leaves_nothing_behind() {
+    let files = Files::new();
+    let pipe = files.path().join("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let there = || -> Vec<_> {
+        let names = std::fs::read_dir(files.path()).unwrap();
+        names.map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let mut scan = portcullis()
+        .current_dir(files.path())
+        .args(["scan", "--family", "rfc", "--output", "report.txt", "pipe"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It waits for somebody to write into the pipe.
+    while there().len() < 2 {
+        assert_eq!(scan.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = scan.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(scan.wait().unwrap().code(), Some(130));
+    assert_eq!(there(), ["pipe"]);
+}
+
 #[test]
 fn the_order_is_that_of_the_paths_however_many_threads() {
     let files = Files::new();
@@ -358,11 +508,29 @@ fn the_order_is_that_of_the_paths_however_many_threads() {
 fn a_path_cannot_forge_a_line() {
     if cfg!(unix) {
         let files = Files::new();
-        files.put("a\nb.txt:1:1  low\u{1b}[2J", KEY);
+        files.put("a\nb.txt:1:1  low\u{1b}[2J\u{202e}gnp", KEY);
         let done = scan(&files, &["."]);
         assert_eq!(done.out().lines().count(), 3);
+        assert!(
+            done.out()
+                .starts_with("a b.txt:1:1  low [2J\u{fffd}gnp:1:1")
+        );
         assert!(!done.out().contains('\u{1b}'));
     }
+}
+
+#[test]
+fn what_lies_outside_has_no_place_below_the_root() {
+    let files = Files::new();
+    files.put("here/none.txt", "");
+    files.put("there/a.txt", KEY);
+    let args = ["scan", "--family", "rfc", "--format", "sarif", "../there"];
+    let done = run_in(&files.path().join("here"), &args, "");
+    let log: Value = serde_json::from_str(&done.out()).unwrap();
+    let place = &log["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+    let there = files.path().canonicalize().unwrap().join("there/a.txt");
+    let expected = json!({"uri": format!("file://{}", there.display())});
+    assert_eq!(place["artifactLocation"], expected);
 }
 
 /// What SARIF 2.1.0 requires of the objects we write (the schema's `required` and enumerations), and

@@ -53,6 +53,20 @@ fn findings_are_listed_for_people_and_programs() {
     );
 }
 
+/// Somebody is to read the pins, and names are the server's.
+#[test]
+fn a_pinned_name_hides_nothing() {
+    let listing =
+        r#"{"tools": [{"name": "read\u202efile\udb40\udc48\u0085é", "description": "Reads."}]}"#;
+    let pinned = run(&["tools", "pin"], listing);
+    let written = r#""read\u202efile\U000e0048\u0085é": sha256:"#;
+    assert!(pinned.out().contains(written), "{}", pinned.out());
+    let files = Files::new();
+    let pins = files.write("pins.yaml", &pinned.out());
+    let same = run(&["tools", "check", "--pins", &pins], listing);
+    assert!(!same.out().contains("is new"), "{}", same.out());
+}
+
 #[test]
 fn what_is_no_listing_is_refused() {
     let files = Files::new();

@@ -15,7 +15,7 @@ use std::path::Path;
 use portcullis_core::a2a::{ConvertError, Limits};
 
 use crate::cli::{A2aCommand, LimitArgs};
-use crate::output::{Answer, Failure};
+use crate::output::{Answer, Failure, tell};
 use problem::Problem;
 
 pub(crate) fn run(command: &A2aCommand) -> Result<Answer, Failure> {
@@ -38,7 +38,7 @@ impl Source {
         let Some(path) = path.filter(|path| *path != Path::new("-")) else {
             let stdin = io::stdin();
             if stdin.is_terminal() {
-                anstream::eprintln!("reading from the terminal; end with Ctrl-D");
+                tell("reading from the terminal; end with Ctrl-D");
             }
             return Ok(Self {
                 reader: Box::new(stdin),

@@ -1,6 +1,7 @@
 //! `portcullis classifier eval`
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use portcullis_core::classifier::{SoughtLabels, is_harmless};
@@ -8,16 +9,18 @@ use portcullis_models::evaluation;
 
 use super::judge::{self, Verdict};
 use super::measure::{Measured, Threshold, measure};
-use super::open::{ModelSpec, open_classifier};
+use super::open::{BUILT_IN, ModelSpec, open_classifier};
 use super::sets::{self, Set, Text, Truth};
-use super::{input, progress, report, write};
+use super::{input, overwriting, progress, report, write};
 use crate::cli::{EvalClassifierArgs, ReportFormat};
-use crate::output::{Answer, Failure, json_line};
+use crate::output::{Answer, Failure, json_line, tell};
 
-pub(crate) fn run(args: &EvalClassifierArgs) -> Result<Answer, Failure> {
+pub(super) fn run(args: &EvalClassifierArgs) -> Result<Answer, Failure> {
     // A wrong model is said before a long read.
     let judge = Judge::new(args)?;
-    let sets = sets::collect(args, &judge.truth())?;
+    let files = sets::files(args)?;
+    refuse_overwriting(args, &files)?;
+    let sets = sets::collect(args, &files, &judge.truth())?;
     let texts: Vec<&Text> = sets.iter().flat_map(|set| &set.texts).collect();
     if let Some(path) = &args.texts {
         let mut lines = String::new();
@@ -25,7 +28,8 @@ pub(crate) fn run(args: &EvalClassifierArgs) -> Result<Answer, Failure> {
             lines.push_str(&json_line(text).map_err(Failure::write)?);
         }
         write(path, &lines)?;
-        anstream::eprintln!("wrote {} texts to {}", texts.len(), path.display());
+        let count = texts.len();
+        tell(format_args!("wrote {count} texts to {}", path.display()));
         return Ok(Answer::Yes);
     }
     let rounds = 1 + usize::from(args.with_patterns);
@@ -50,6 +54,23 @@ pub(crate) fn run(args: &EvalClassifierArgs) -> Result<Answer, Failure> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes()).map_err(Failure::write)?;
     Ok(Answer::Yes)
+}
+
+/// Neither the model nor a set is to be lost to what is made of them.
+fn refuse_overwriting(args: &EvalClassifierArgs, files: &[PathBuf]) -> Result<(), Failure> {
+    let sets = files.iter().map(|path| ("the set", Some(path.as_path())));
+    let model = args.model.as_deref().filter(|model| *model != BUILT_IN);
+    overwriting::refuse(
+        sets.chain([
+            ("--model", model.map(Path::new)),
+            ("--scores", args.scores.as_deref()),
+            ("--embedder", args.embedder.as_deref()),
+        ]),
+        [
+            ("--texts", args.texts.as_deref()),
+            ("--plot", args.plot.as_deref()),
+        ],
+    )
 }
 
 /// Who judges.

@@ -25,6 +25,10 @@ pub(super) struct Found {
 /// Reads a file by what its name says it is.
 pub(super) fn read(path: &Path, fields: Fields<'_>) -> Result<Vec<Found>> {
     let name = path.display().to_string();
+    ensure!(
+        path.extension().is_none_or(|extension| extension != "gz"),
+        "{name}: training takes .jsonl and .csv: gunzip it first"
+    );
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let text = text.trim_start_matches('\u{feff}');
     let extension = path.extension().and_then(|extension| extension.to_str());
@@ -67,11 +71,9 @@ fn json_lines(text: &str, fields: Fields<'_>) -> Result<Vec<Row>> {
                 Some(_) => bail!("line {line_number}: `{name}` is not a text"),
                 None => bail!("line {line_number} has no field `{name}`: add it, or name another with {option}"),
             };
-            let (text, label) = (
-                field(fields.text, "--text-field")?,
-                field(fields.label, "--label-field")?,
-            );
-            Ok((line_number, text, label))
+            let text = field(fields.text, "--text-field")?;
+            let label = field(fields.label, "--label-field")?;
+            Ok((line_number, text, label.trim().to_owned()))
         })
         .collect()
 }
@@ -214,6 +216,14 @@ mod tests {
             let error = format!("{:#}", read(text, FIELDS).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn spaces_around_labels_do_not_count() {
+        let json = json_lines("{\"text\":\" a \",\"label\":\" b\\n\"}", FIELDS);
+        let csv = csv("text,label\n a , b \n", FIELDS);
+        assert_eq!(json.unwrap(), [row(1, " a ", "b")]);
+        assert_eq!(csv.unwrap(), [row(2, " a ", "b")]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::output::Failure;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Verdict {
     pub(super) score: f32,
-    /// Whether all of the text was read.
+    /// Whether all of the text was judged.
     pub(super) complete: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Measured {
 pub(super) struct SetMeasured {
     pub(super) name: String,
     pub(super) texts: usize,
-    /// Texts that the model has not read to their end.
+    /// Texts of which the model has judged only a part.
     pub(super) cut_off: usize,
     #[serde(serialize_with = "with_interval")]
     pub(super) recall: Rate,

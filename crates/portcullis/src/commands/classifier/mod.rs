@@ -5,28 +5,48 @@ mod examples;
 mod judge;
 mod measure;
 mod open;
+mod overwriting;
 mod report;
 mod sets;
 mod train;
 
+use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub(crate) use eval::run as eval;
-pub(crate) use train::run as train;
+use crate::cli::ClassifierCommand;
+use crate::output::{Answer, Failure, plain};
+use crate::whole;
 
-use crate::output::Failure;
+pub(crate) fn run(command: &ClassifierCommand) -> Result<Answer, Failure> {
+    let done = match command {
+        ClassifierCommand::Train(args) => train::run(args),
+        ClassifierCommand::Eval(args) => eval::run(args),
+    };
+    done.map_err(printable)
+}
+
+/// What is wrong with data is said in its own words, which may have control characters in them.
+fn printable(failure: Failure) -> Failure {
+    let printable = |error: &anyhow::Error| anyhow!("{}", plain(&format!("{error:#}")));
+    match failure {
+        Failure::Input(error) => Failure::Input(printable(&error)),
+        Failure::Unavailable(error) => Failure::Unavailable(printable(&error)),
+        Failure::ReaderGone => Failure::ReaderGone,
+    }
+}
 
 fn input(error: impl Into<anyhow::Error>) -> Failure {
     Failure::Input(error.into())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::Unavailable)
+    whole::write(path, |mut file| {
+        let written = file.write_all(text.as_bytes());
+        written.map_err(|error| whole::unwritten(path, error))
+    })
 }
 
 /// Shown on a terminal only.

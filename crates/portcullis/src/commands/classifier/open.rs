@@ -11,6 +11,9 @@ use portcullis_models::{Bert, BuiltIn, LinearClassifier, PortcullisClassifier};
 use super::input;
 use crate::output::Failure;
 
+/// What stands for the classifier inside the binary.
+pub(super) const BUILT_IN: &str = "built-in";
+
 /// Where a classifier is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ModelSpec {
@@ -33,7 +36,7 @@ pub(super) struct Opened {
 impl ModelSpec {
     pub(super) fn new(typed: &str) -> Result<Self, Failure> {
         let path = Path::new(typed);
-        if typed == "built-in" {
+        if typed == BUILT_IN {
             Ok(Self::BuiltIn)
         } else if path.is_dir() {
             Ok(Self::Folder(path.to_owned()))
@@ -46,20 +49,36 @@ impl ModelSpec {
             )))
         }
     }
+
+    /// Whether it is what `classifier train` wrote.
+    fn is_trained(&self) -> bool {
+        matches!(self, Self::File(path) if !is_ours(path))
+    }
 }
 
-/// Opens a classifier. The embedder is for files that were trained with it.
+/// Whether a file is one of our own classifiers, by its name.
+fn is_ours(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "safetensors")
+}
+
+/// Opens a classifier. The embedder is for files that were trained with it, and refused for others.
 pub(super) fn open_classifier(
     spec: &ModelSpec,
     embedder: Option<&Path>,
 ) -> Result<Opened, Failure> {
+    if let Some(folder) = embedder.filter(|_| !spec.is_trained()) {
+        return Err(input(anyhow!(
+            "--embedder {}: only a file that `portcullis classifier train` wrote is used with one; leave it out",
+            folder.display()
+        )));
+    }
     match spec {
         ModelSpec::BuiltIn => {
             let classifier = PortcullisClassifier::built_in().map_err(input)?;
             Ok(of_its_makers(Arc::new(classifier)))
         }
         ModelSpec::Folder(folder) => hugging_face(folder),
-        ModelSpec::File(path) if path.extension().is_some_and(|end| end == "safetensors") => {
+        ModelSpec::File(path) if is_ours(path) => {
             let classifier = PortcullisClassifier::load(path).map_err(input)?;
             Ok(of_its_makers(Arc::new(classifier)))
         }

@@ -59,7 +59,8 @@ fn overview(page: &mut String, measured: &Measured) {
         let name = plain(&set.name);
         let _ = writeln!(
             page,
-            "{name}: {} texts are longer than the model reads.",
+            "{name}: {} texts were judged only in part: they are longer than the model reads, or have too many \
+             suspicious places.",
             set.cut_off
         );
     }

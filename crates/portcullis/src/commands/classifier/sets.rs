@@ -1,5 +1,6 @@
 //! What a classifier is measured on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::EvalClassifierArgs;
 use crate::output::Failure;
+use crate::whole::place;
 
 /// A file of texts, or what is made of one.
 #[derive(Debug)]
@@ -48,28 +50,45 @@ pub(super) struct Truth {
 
 impl Truth {
     /// A label of the model's means what it means to the model. Of the others, all but known names for harmless text are to
-    /// be found.
+    /// be found. Spaces around it do not count, as in training.
     fn is_positive(&self, row: &Row) -> bool {
-        let has = |labels: &[String]| labels.contains(&row.label);
-        has(&self.sought) || !(has(&self.known) || is_harmless(&row.label))
+        let label = row.label.trim();
+        let has = |labels: &[String]| labels.iter().any(|one| one == label);
+        has(&self.sought) || !(has(&self.known) || is_harmless(label))
     }
 }
 
-/// Reads what was named.
-pub(super) fn collect(args: &EvalClassifierArgs, truth: &Truth) -> Result<Vec<Set>, Failure> {
-    let paths = if args.files.is_empty() {
-        let folder = args.data.as_deref().ok_or_else(|| {
-            Failure::Input(anyhow!(
-                "nothing to measure on: name files of {{\"text\", \"label\"}} lines, or a folder of them with --data or \
-                 PORTCULLIS_DATA"
-            ))
-        })?;
-        files_in(folder).map_err(Failure::Input)?
-    } else {
-        args.files.clone()
-    };
+/// The files that were named, or those of the folder.
+pub(super) fn files(args: &EvalClassifierArgs) -> Result<Vec<PathBuf>, Failure> {
+    if !args.files.is_empty() {
+        // Its texts would count twice, and the intervals would look narrower than they are.
+        let mut places = BTreeSet::new();
+        let again = args.files.iter().find(|path| !places.insert(place(path)));
+        return match again {
+            None => Ok(args.files.clone()),
+            Some(path) => Err(Failure::Input(anyhow!(
+                "{} is named twice: name it once",
+                path.display()
+            ))),
+        };
+    }
+    let folder = args.data.as_deref().ok_or_else(|| {
+        Failure::Input(anyhow!(
+            "nothing to measure on: name files of {{\"text\", \"label\"}} lines, or a folder of them with --data or \
+             PORTCULLIS_DATA"
+        ))
+    })?;
+    files_in(folder).map_err(Failure::Input)
+}
+
+/// Reads the files.
+pub(super) fn collect(
+    args: &EvalClassifierArgs,
+    files: &[PathBuf],
+    truth: &Truth,
+) -> Result<Vec<Set>, Failure> {
     let channel = args.channel.map(Channel::from);
-    let sets = read(&paths, channel, truth).map_err(Failure::Input)?;
+    let sets = read(files, channel, truth).map_err(Failure::Input)?;
     if sets.iter().all(|set| set.texts.is_empty()) {
         return Err(Failure::Input(anyhow!("the files have no texts")));
     }

@@ -1,19 +1,31 @@
 //! `portcullis classifier train`
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use anyhow::anyhow;
 use portcullis_core::classifier::TextClassifier;
+use portcullis_core::pack::diagnostic::suggestion;
 use portcullis_models::evaluation::{Rate, Scored};
-use portcullis_models::{Sections, TrainOptions, Trained, evaluation};
+use portcullis_models::{Sections, TrainError, TrainOptions, Trained, evaluation};
 use serde::Serialize;
 
 use super::examples::{self, Fields, Found};
 use super::open::open_embedder;
-use super::{input, progress, write};
+use super::{input, overwriting, progress, write};
 use crate::cli::{Format, TrainClassifierArgs};
 use crate::output::{Answer, BOLD, DIM, Failure, YELLOW, json_line, plain};
 
-pub(crate) fn run(args: &TrainClassifierArgs) -> Result<Answer, Failure> {
+pub(super) fn run(args: &TrainClassifierArgs) -> Result<Answer, Failure> {
+    let examples = args.examples.iter();
+    let examples = examples.map(|path| ("the examples", Some(path.as_path())));
+    overwriting::refuse(
+        examples.chain([("--embedder", args.embedder.as_deref())]),
+        [
+            ("--out", Some(args.out.as_path())),
+            ("--plot", args.plot.as_deref()),
+        ],
+    )?;
     let fields = Fields {
         text: &args.text_field,
         label: &args.label_field,
@@ -23,7 +35,8 @@ pub(crate) fn run(args: &TrainClassifierArgs) -> Result<Answer, Failure> {
         found.extend(examples::read(path, fields).map_err(Failure::Input)?);
     }
     let embedder = open_embedder(args.embedder.as_deref())?;
-    let options = options(args);
+    let options = options(args)?;
+    sections_are_there(&options.sections, &found)?;
     let all: Vec<_> = found.iter().map(|one| one.example.clone()).collect();
     let bar = progress(args.no_progress, 1, "steps");
     let trained = portcullis_models::train(&all, embedder, &options, &|done, of| {
@@ -31,7 +44,7 @@ pub(crate) fn run(args: &TrainClassifierArgs) -> Result<Answer, Failure> {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    let trained = trained.map_err(input)?;
+    let trained = trained.map_err(|error| input(explained(&error, &found)))?;
     write(&args.out, &trained.classifier.to_json())?;
     if let Some(path) = &args.plot {
         let title = format!("{}: texts that the model has not seen", options.name);
@@ -51,7 +64,67 @@ pub(crate) fn run(args: &TrainClassifierArgs) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-fn options(args: &TrainClassifierArgs) -> TrainOptions {
+/// What is wrong, by what was typed: the library knows neither files nor options.
+fn explained(error: &TrainError, found: &[Found]) -> anyhow::Error {
+    match error {
+        TrainError::Contradiction { places, labels } => {
+            let [first, second] = places.map(|place| &found[place]);
+            anyhow!(
+                "{}:{} and {}:{} are the same text, once as `{}` and once as `{}`: remove one",
+                first.file,
+                first.line,
+                second.file,
+                second.line,
+                labels[0],
+                labels[1]
+            )
+        }
+        TrainError::Folds { folds, most } => anyhow!("--folds {folds}: expected 2 to {most}"),
+        TrainError::Unclear(labels) => anyhow!(
+            "which labels are to be found is not clear ({labels}): name one or more with --positive, but not all"
+        ),
+        TrainError::Examples(_) | TrainError::Options(_) | TrainError::Embed(_) => {
+            anyhow!("{error}")
+        }
+    }
+}
+
+/// A section that no example has is a slip: its name would stand in the file, and nothing would be read by it.
+fn sections_are_there(sections: &Sections, found: &[Found]) -> Result<(), Failure> {
+    let fits = |name: &str| {
+        let fits = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+        !name.is_empty() && name.bytes().all(fits)
+    };
+    let lines = found.iter().flat_map(|one| one.example.text.lines());
+    let names = lines.filter_map(|line| Some(line.strip_prefix('[')?.split_once(']')?.0));
+    let there: BTreeSet<&str> = names.filter(|name| fits(name)).collect();
+    let named = sections.read.iter().chain(&sections.skipped);
+    // The training says of others why they cannot be names.
+    let mut named = named.filter(|name| fits(name));
+    match named.find(|name| !there.contains(name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let help = if there.is_empty() {
+                "they have none at all".to_owned()
+            } else {
+                suggestion(name, there)
+            };
+            Err(input(anyhow!(
+                "no example has the section `{name}`: {help}"
+            )))
+        }
+    }
+}
+
+fn options(args: &TrainClassifierArgs) -> Result<TrainOptions, Failure> {
+    if let Some(date) = &args.date {
+        let day: Option<jiff::civil::Date> = date.parse().ok();
+        if day.is_none_or(|day| day.to_string() != *date) {
+            return Err(input(anyhow!(
+                "--date {date:?} is no day: write it as 2026-11-15"
+            )));
+        }
+    }
     let stem = args.out.file_stem().unwrap_or_default().to_string_lossy();
     // The first ten characters of a timestamp are its day.
     let today = || {
@@ -61,7 +134,7 @@ fn options(args: &TrainClassifierArgs) -> TrainOptions {
             .take(10)
             .collect()
     };
-    TrainOptions {
+    Ok(TrainOptions {
         name: args.name.clone().unwrap_or_else(|| stem.into_owned()),
         created: args.date.clone().unwrap_or_else(today),
         positive: args.positive.clone(),
@@ -71,7 +144,7 @@ fn options(args: &TrainClassifierArgs) -> TrainOptions {
         },
         folds: args.folds,
         max_false_positive_rate: args.max_fpr,
-    }
+    })
 }
 
 fn json(args: &TrainClassifierArgs, trained: &Trained) -> io::Result<String> {
@@ -227,9 +300,10 @@ fn print_mistakes(out: &mut impl Write, trained: &Trained, found: &[Found]) -> i
         let text: String = plain(&example.text).chars().take(60).collect();
         writeln!(
             out,
-            "  {:.3} {} {DIM}{file}:{line}{DIM:#} {text}",
+            "  {:.3} {} {DIM}{}:{line}{DIM:#} {text}",
             one.score,
-            plain(&example.label)
+            plain(&example.label),
+            plain(file)
         )?;
     }
     Ok(())

@@ -1,8 +1,7 @@
 //! `portcullis decision export`
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::anyhow;
 use portcullis_store::memory::Memory as _;
@@ -11,6 +10,7 @@ use super::file::{Existing, InFile};
 use super::print::count;
 use crate::cli::ExportArgs;
 use crate::output::{Answer, Failure, json_line};
+use crate::whole;
 
 pub(super) fn run(args: &ExportArgs) -> Result<Answer, Failure> {
     let memory = InFile::open(&args.file, Existing::Required, false)?;
@@ -18,7 +18,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<Answer, Failure> {
         write_all(&memory, io::stdout().lock(), Failure::write)?;
         return Ok(Answer::Yes);
     };
-    let written = to_file(&memory, path)?;
+    refuse_memory(path, &args.file.memory)?;
+    let written = whole::write(path, |file| {
+        write_all(&memory, file, |error| whole::unwritten(path, error))
+    })?;
     writeln!(
         anstream::stdout(),
         "{} in {}",
@@ -29,40 +32,22 @@ pub(super) fn run(args: &ExportArgs) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-fn to_file(memory: &InFile, path: &Path) -> Result<usize, Failure> {
-    let cannot = |error: io::Error| {
-        let error = anyhow::Error::from(error).context(format!("cannot write {}", path.display()));
-        Failure::Unavailable(error)
-    };
-    match std::fs::metadata(path) {
-        Ok(there) if there.is_dir() => {
-            let error = anyhow!("{} is a directory: name a file in it", path.display());
-            return Err(Failure::Input(error));
-        }
-        // A pipe or a device has nothing to be replaced by.
-        Ok(there) if !there.is_file() => {
-            let file = File::options().write(true).open(path).map_err(cannot)?;
-            return write_all(memory, file, cannot);
-        }
-        _ => {}
-    }
-    // Where a link leads to; it stays a link.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    // Beside it, so that nobody takes half an export for a whole one, and each for itself.
-    let mut partial = path.clone().into_os_string();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let file = File::create(&partial).map_err(cannot)?;
-    let written = write_all(memory, &file, cannot).and_then(|written| {
-        file.sync_all().map_err(cannot)?;
-        std::fs::rename(&partial, &path).map_err(cannot)?;
-        Ok(written)
+/// Refuses to write over the memory, and over what SQLite keeps beside it.
+fn refuse_memory(path: &Path, memory: &Path) -> Result<(), Failure> {
+    let here = whole::place(path);
+    let is_memory = ["", "-journal", "-shm", "-wal"].iter().any(|end| {
+        let mut file = whole::place(memory).into_os_string();
+        file.push(end);
+        file == here
     });
-    if written.is_err() {
-        // It may be gone already, and what went wrong before is what matters.
-        let _ = std::fs::remove_file(&partial);
+    if is_memory {
+        return Err(Failure::Input(anyhow!(
+            "{} would write over the memory {}: name another file",
+            path.display(),
+            memory.display()
+        )));
     }
-    written
+    Ok(())
 }
 
 /// Writes a decision a line, and says how many.

@@ -1,11 +1,14 @@
 //! Findings that are known, so that a team can start today and look at the old ones later.
 
 use std::collections::HashSet;
+use std::io::{BufReader, Write as _};
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::output::Failure;
+use crate::whole;
 
 const VERSION: u32 = 1;
 
@@ -47,6 +50,24 @@ impl Baseline {
         Ok(Self(findings.map(|known| known.fingerprint).collect()))
     }
 
+    /// Whether a file may become one: it is not there, has nothing in it or was one, of whatever version.
+    pub(super) fn may_replace(path: &Path) -> bool {
+        #[derive(Deserialize)]
+        struct Any {
+            #[serde(rename = "version")]
+            _version: u64,
+            #[serde(rename = "findings")]
+            _findings: Vec<IgnoredAny>,
+        }
+        let Ok(file) = std::fs::File::open(path) else {
+            // Writing it says what is wrong.
+            return true;
+        };
+        file.metadata()
+            .is_ok_and(|there| !there.is_file() || there.len() == 0)
+            || serde_json::from_reader::<_, Any>(BufReader::new(file)).is_ok()
+    }
+
     /// Writes a baseline, and says how many findings it has.
     pub(super) fn write(path: &Path, mut findings: Vec<Known>) -> Result<usize, Failure> {
         findings.sort_unstable();
@@ -58,9 +79,11 @@ impl Baseline {
         };
         let mut text = serde_json::to_string_pretty(&page).map_err(|e| Failure::write(e.into()))?;
         text.push('\n');
-        std::fs::write(path, text).map_err(|error| {
-            Failure::Input(anyhow::anyhow!("cannot write {}: {error}", path.display()))
-        })?;
+        whole::write(path, |mut file| {
+            file.write_all(text.as_bytes())
+                .map_err(|error| whole::unwritten(path, error))
+        })
+        .map_err(super::wrong_place)?;
         Ok(count)
     }
 

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use portcullis_core::detectors::{Finder, FinderError, Finding, Kind};
 
+use crate::output::printable;
+
 /// How many bytes are shown around a finding.
 const BEFORE: usize = 60;
 const AFTER: usize = 40;
@@ -169,23 +171,6 @@ impl Writer {
             text: text[indent..].to_owned(),
             marked: marked.start - indent..marked.end - indent,
         }
-    }
-}
-
-/// What a terminal would obey or hide, made visible: the text is somebody else's.
-fn printable(c: char) -> char {
-    match c {
-        _ if c.is_control() => ' ',
-        '\u{ad}'
-        | '\u{61c}'
-        | '\u{180e}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}'
-        | '\u{e0000}'..='\u{e0fff}' => char::REPLACEMENT_CHARACTER,
-        _ => c,
     }
 }
 

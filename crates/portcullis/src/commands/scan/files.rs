@@ -11,7 +11,7 @@ use ignore::WalkBuilder;
 use ignore::overrides::{Override, OverrideBuilder};
 
 use crate::cli::ScanArgs;
-use crate::output::Failure;
+use crate::output::{Failure, tell};
 
 /// How much of a file is looked at to tell whether it is text.
 const SNIFFED: usize = 8 << 10;
@@ -52,7 +52,7 @@ impl Target {
             Self::Stdin => {
                 let stdin = io::stdin();
                 if stdin.is_terminal() {
-                    anstream::eprintln!("reading text from the terminal; end with Ctrl-D");
+                    tell("reading text from the terminal; end with Ctrl-D");
                 }
                 stdin.lock().take(limit).read_to_end(&mut bytes)?;
             }
@@ -96,6 +96,23 @@ pub(super) fn collect(args: &ScanArgs) -> Result<Targets, Failure> {
 fn excluded(globs: &[String]) -> Result<Override, Failure> {
     let mut builder = OverrideBuilder::new(".");
     for glob in globs {
+        let wrong = |why: &str| Failure::Input(anyhow::anyhow!("--exclude {glob:?}: {why}"));
+        // As of a variable that is not set. Taken for a glob, it would leave out everything.
+        if glob.trim().trim_start_matches("./").is_empty() {
+            return Err(wrong(
+                "it names nothing: name a glob, such as `target/`, or leave the option out",
+            ));
+        }
+        if glob.starts_with('!') {
+            return Err(wrong(
+                "nothing is taken back in by `!`: name what to leave out, and write `\\!` for a name that begins so",
+            ));
+        }
+        // `./x` is the one here, not each of that name.
+        let glob = match glob.strip_prefix("./") {
+            Some(here) => format!("/{}", here.trim_start_matches("./").trim_start_matches('/')),
+            None => glob.clone(),
+        };
         // In an override, what begins with `!` is left out.
         builder
             .add(&format!("!{glob}"))
@@ -138,8 +155,11 @@ fn walk(
     for entry in builder.build() {
         match entry {
             Ok(entry) => {
-                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-                // What is named is scanned, whether it is a file, a link or a pipe.
+                // What is named is scanned, whether it is a file, a link or a pipe; a link to a folder is walked as one.
+                let is_folder = match entry.depth() {
+                    0 => entry.path().is_dir(),
+                    _ => entry.file_type().is_some_and(|kind| kind.is_dir()),
+                };
                 let wanted = entry.depth() == 0 || entry.file_type().is_some_and(|k| k.is_file());
                 let path = entry.into_path();
                 if wanted && !is_folder && !excluded.matched(&path, false).is_ignore() {

@@ -8,23 +8,27 @@ mod report;
 mod sarif;
 
 use std::collections::BTreeMap;
+use std::io::BufWriter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use anyhow::anyhow;
 use indicatif::{ProgressBar, ProgressStyle};
 use portcullis_core::detectors::{Finder, Finding, Kind};
 
 use crate::cli::{FOUND, ScanArgs, ScanFormat};
 use crate::output::{Answer, Failure};
+use crate::whole::{self, place};
 use baseline::Baseline;
 use excerpt::Excerpts;
 use files::{Target, Targets};
 use found::Found;
-use report::{Report, Tally};
+use report::{Report, Sink, Tally};
 
 pub(crate) fn run(args: &ScanArgs) -> Result<Answer, Failure> {
     let started = Instant::now();
+    refuse_overwriting(args)?;
     let finder = Finder::new(kinds(args), &args.family).map_err(input)?;
     let finder = finder.seeing_through();
     let excerpts = match args.format {
@@ -35,14 +39,31 @@ pub(crate) fn run(args: &ScanArgs) -> Result<Answer, Failure> {
         Some(path) if !args.write_baseline => Baseline::read(path)?,
         _ => Baseline::default(),
     };
-    let report = Report::open(args, baseline)?;
     let targets = files::collect(args)?;
     let scan = Scan {
         args,
         finder: &finder,
         excerpts: excerpts.as_ref(),
     };
-    let tally = scan.all(&targets, report)?;
+    // Opened when it is known what is scanned: what is written in the meantime may lie in the same folder.
+    let tally = match &args.output {
+        None => scan.all(&targets, Report::new(args, Sink::Stdout, baseline)),
+        Some(path) => {
+            let mut opened = false;
+            let written = whole::write(path, |file| {
+                opened = true;
+                let sink = Sink::File(BufWriter::new(file));
+                scan.all(&targets, Report::new(args, sink, baseline))
+            });
+            written.map_err(|failure| {
+                if opened {
+                    failure
+                } else {
+                    wrong_place(failure)
+                }
+            })
+        }
+    }?;
     tally.print(started.elapsed());
     Ok(match tally {
         Tally { problems: 1.., .. } => Answer::BadInput,
@@ -50,6 +71,41 @@ pub(crate) fn run(args: &ScanArgs) -> Result<Answer, Failure> {
         _ if tally.findings() > 0 => Answer::No,
         _ => Answer::Yes,
     })
+}
+
+/// Refuses to write over the only file that is named to be scanned, and a baseline over what is none. A report may be
+/// anything: among others to be scanned, it is one that was there before, and `*` names it too.
+fn refuse_overwriting(args: &ScanArgs) -> Result<(), Failure> {
+    let baseline = args.baseline.as_ref().filter(|_| args.write_baseline);
+    let written = [("--output", args.output.as_ref()), ("--baseline", baseline)];
+    for (option, path) in written {
+        let Some(path) = path.filter(|path| path.is_file()) else {
+            continue;
+        };
+        let here = place(path);
+        let is_all = args.paths.iter().all(|scanned| place(scanned) == here);
+        if is_all && !args.paths.is_empty() {
+            return Err(input(anyhow!(
+                "{option} {} would write over what is to be scanned: name another file",
+                path.display()
+            )));
+        }
+    }
+    match baseline {
+        Some(path) if !Baseline::may_replace(path) => Err(input(anyhow!(
+            "--write-baseline: {} is no baseline, so it is not written over: name another file, or remove it",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with a file that cannot be made is its name.
+fn wrong_place(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unavailable(error) => Failure::Input(error),
+        other => other,
+    }
 }
 
 fn input(error: impl Into<anyhow::Error>) -> Failure {
@@ -71,6 +127,17 @@ enum Outcome<'f> {
     Scanned { bytes: usize, found: Found<'f> },
     Binary,
     Problem(String),
+}
+
+impl Outcome<'_> {
+    /// Whether anything may be printed of it.
+    fn is_told(&self) -> bool {
+        match self {
+            Self::Scanned { found, .. } => !found.located.is_empty(),
+            Self::Binary => false,
+            Self::Problem(_) => true,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -158,7 +225,13 @@ fn write_in_order<'f>(
         early.insert(index, outcome);
         while let Some(outcome) = early.remove(&turn) {
             progress.inc(1);
-            progress.suspend(|| report.add(&files[turn], outcome))?;
+            let file = &files[turn];
+            if outcome.is_told() {
+                progress.suspend(|| report.add(file, outcome))?;
+            } else {
+                // Each time it is suspended it is drawn anew.
+                report.add(file, outcome)?;
+            }
             turn += 1;
         }
     }

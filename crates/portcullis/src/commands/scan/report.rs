@@ -14,12 +14,12 @@ use super::files::Target;
 use super::found::Located;
 use super::sarif::Sarif;
 use crate::cli::{ScanArgs, ScanFormat};
-use crate::output::{BOLD, DIM, Failure, json_line, plain, severity_style};
+use crate::output::{BOLD, DIM, Failure, json_line, plain, severity_style, tell};
 
 /// Takes what came of each file, in order.
 pub(super) struct Report<'a> {
     args: &'a ScanArgs,
-    sink: Sink,
+    sink: Sink<'a>,
     baseline: Baseline,
     /// What is to become the baseline.
     noted: Vec<Known>,
@@ -28,12 +28,12 @@ pub(super) struct Report<'a> {
 }
 
 /// Standard output, or a file.
-enum Sink {
+pub(super) enum Sink<'a> {
     Stdout,
-    File(BufWriter<File>),
+    File(BufWriter<&'a File>),
 }
 
-impl Sink {
+impl Sink<'_> {
     fn write(&mut self, text: &str) -> io::Result<()> {
         match self {
             Self::Stdout => anstream::stdout().write_all(text.as_bytes()),
@@ -50,31 +50,21 @@ impl Sink {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn open(args: &'a ScanArgs, baseline: Baseline) -> Result<Self, Failure> {
-        let sink = match &args.output {
-            None => Sink::Stdout,
-            Some(path) => {
-                let file = File::create(path).map_err(|error| {
-                    let path = path.display();
-                    Failure::Input(anyhow::anyhow!("cannot write {path}: {error}"))
-                })?;
-                Sink::File(BufWriter::new(file))
-            }
-        };
-        Ok(Self {
+    pub(super) fn new(args: &'a ScanArgs, sink: Sink<'a>, baseline: Baseline) -> Self {
+        Self {
             args,
             sink,
             baseline,
             noted: Vec::new(),
             sarif: Sarif::default(),
             tally: Tally::default(),
-        })
+        }
     }
 
     /// Something that could not be scanned.
     pub(super) fn problem(&mut self, problem: &str) {
         let problem = plain(problem);
-        anstream::eprintln!("{BOLD}warning:{BOLD:#} {problem}");
+        tell(format_args!("{BOLD}warning:{BOLD:#} {problem}"));
         self.tally.problems += 1;
         self.sarif.problem(&problem);
     }
@@ -179,6 +169,12 @@ impl Tally {
             (true, None) => "nothing found".to_owned(),
             (false, None) => findings.join(", "),
         };
+        // What was to be scanned can have seen to that.
+        let nothing = if self.files + self.binary + self.problems > 0 {
+            ""
+        } else {
+            "; if anything is there, .gitignore, .ignore (--no-ignore) or --exclude leaves it out"
+        };
         let rest = [
             (self.known, "in the baseline"),
             (self.allowed, "allowed"),
@@ -191,13 +187,13 @@ impl Tally {
         .fold(String::new(), |rest, (count, what)| {
             format!("{rest}; {count} {what}")
         });
-        anstream::eprintln!(
-            "{} {}, {} in {:.2} s: {BOLD}{findings}{BOLD:#}{rest}",
+        tell(format_args!(
+            "{} {}, {} in {:.2} s: {BOLD}{findings}{BOLD:#}{rest}{nothing}",
             self.files,
             if self.files == 1 { "file" } else { "files" },
             indicatif::BinaryBytes(self.bytes),
             elapsed.as_secs_f64(),
-        );
+        ));
     }
 }
 

@@ -121,6 +121,11 @@ fn location(target: &Target) -> Value {
         Target::File(path) if path.is_absolute() => {
             json!({"uri": format!("file://{}", encoded(path))})
         }
+        // What is not below the root has no place in it.
+        Target::File(path) if path.starts_with("..") => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            json!({"uri": format!("file://{}", encoded(&path))})
+        }
         Target::File(path) => json!({"uri": encoded(path), "uriBaseId": "%SRCROOT%"}),
     }
 }

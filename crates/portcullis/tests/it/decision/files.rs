@@ -74,6 +74,21 @@ fn an_export_is_whole_or_not_there() {
     assert_eq!(names(&out), before);
 }
 
+#[test]
+fn an_export_does_not_replace_the_memory() {
+    let memory = Memory::with_a_dozen();
+    let link = memory.files.path().join("link.jsonl");
+    std::os::unix::fs::symlink(&memory.path, &link).unwrap();
+    let before = memory.exported();
+    let beside = format!("{}-wal", memory.path);
+    for to in [memory.path.as_str(), link.to_str().unwrap(), &beside] {
+        let done = memory.run(&["export", to]);
+        assert_eq!(done.code(), 2, "{to}: {}", done.err());
+        assert!(done.err().contains("would write over the memory"), "{to}");
+    }
+    assert_eq!(memory.exported(), before);
+}
+
 /// As root it could be.
 #[test]
 fn an_export_replaces_no_pipe_or_device() {
