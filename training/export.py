@@ -3,6 +3,8 @@
 
     training/export.py FOLDER STUDENT.npz --options STUDENT.json --out FILE.safetensors --threshold threshold.json --name VERSION
 
+STUDENT.npz may be an older FILE.safetensors, whose convolutions are taken; it has its options itself.
+
 FOLDER is what pack.py wrote, with encoder.npz and with held.npz, what both say of the held-out windows (fast.py). All numbers come
 from the held-out groups of the set alone: run it before anything is evaluated.
 """
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reference import default_config, quantise, write_file
+from reference import default_config, quantise, read_file, write_file
 from windows import Set, all_windows, cut_at, family_weights
 from wordpiece import Asset
 
@@ -25,6 +27,10 @@ LOOK = (0.1, 0.4)
 # How many of them may be flagged: of a tool's, all families together; of a user's, in every kind of which so many are held out. Users' requests
 # differ more from one collection to the next than the mean over families says.
 RATE, WORST, ENOUGH = 0.003, 0.005, 100
+
+
+# What stands for the say of a network about a window that it did not see.
+UNSEEN = -50.0
 
 
 def student_tensors(path: Path) -> dict:
@@ -40,8 +46,17 @@ def student_tensors(path: Path) -> dict:
     return tensors
 
 
+def student_of(path: Path) -> tuple[dict, dict]:
+    """The convolutions of a file that ships, and their sizes."""
+    config, tensors = read_file(path)
+    return {name: value for name, value in tensors.items() if not name.startswith("second.")}, config
+
+
+SIZES = ("dim", "bigrams", "kernel", "dilations", "heads", "hidden")
+
+
 def config_of(options: dict) -> dict:
-    return default_config(Asset()) | {key: options[key] for key in ("dim", "bigrams", "kernel", "dilations", "heads", "hidden")}
+    return default_config(Asset()) | {name: options[name] for name in SIZES}
 
 
 class Held:
@@ -56,7 +71,7 @@ class Held:
 
     def largest(self, windows: np.ndarray) -> np.ndarray:
         """Of each text's windows."""
-        best = np.full(len(self.rows), -50.0)
+        best = np.full(len(self.rows), UNSEEN)
         np.maximum.at(best, self.place, windows)
         return best
 
@@ -82,7 +97,8 @@ class Held:
 
     def calibration(self, raw: np.ndarray, cuts: np.ndarray) -> tuple[dict, float]:
         """A logistic regression on the raw value. The shift for tools is such that one score is the cut of both channels."""
-        weights = 0.5 * self.weights(self.attack) + 0.5 * self.weights(~self.attack)
+        seen = raw > UNSEEN
+        weights = 0.5 * self.weights(self.attack & seen) + 0.5 * self.weights(~self.attack & seen)
         scale, shift = logistic(raw, self.attack, weights)
         user, tool = cuts
         found = {"scale": round(scale, 6), "user": round(shift, 6), "tool": round(float(shift + scale * (user - tool)), 6)}
@@ -110,7 +126,7 @@ def logistic(raw: np.ndarray, attack: np.ndarray, weights: np.ndarray) -> tuple[
 def looked_at(held: Held, screen: np.ndarray, second: np.ndarray, rates: tuple) -> np.ndarray:
     """What the second look says of the windows that it gets to see; very little of all others."""
     bars = held.cuts(held.largest(screen), rates)
-    return held.largest(np.where(screen >= bars[held.tool[held.place].astype(int)], second, -50.0))
+    return held.largest(np.where(screen >= bars[held.tool[held.place].astype(int)], second, UNSEEN))
 
 
 def shares(held: Held, raw: np.ndarray) -> dict:
@@ -125,8 +141,9 @@ def shares(held: Held, raw: np.ndarray) -> dict:
 
 def found_by(held: Held, screen: np.ndarray, second: np.ndarray) -> dict:
     """The mean over kinds of attacks of what is flagged, in percent: by one network, and by both as they ship."""
-    alone, both, everything = held.largest(screen), looked_at(held, screen, second, LOOK), held.largest(second)
-    found = {"screen alone": alone, "second look": both, "second look at everything": everything}
+    found = {"screen alone": held.largest(screen), "second look": looked_at(held, screen, second, LOOK)}
+    if (second > UNSEEN).all():
+        found["second look at everything"] = held.largest(second)
     return {name: recall(shares(held, raw)) for name, raw in found.items()}
 
 
@@ -138,14 +155,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("student", type=Path)
-    options.add_argument("--options", type=Path, required=True)
+    options.add_argument("--options", type=Path)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--threshold", type=Path, required=True)
     options.add_argument("--name", required=True, help="version")
     given = options.parse_args()
-    trained = json.loads(given.options.read_text())["options"]
+    if given.student.suffix == ".safetensors":
+        student, sizes = student_of(given.student)
+        trained = {name: sizes[name] for name in SIZES}
+    else:
+        student, trained = student_tensors(given.student), json.loads(given.options.read_text())["options"]
     config = config_of(trained) | {"version": given.name}
-    encoder, student = dict(np.load(given.folder / "encoder.npz")), student_tensors(given.student)
+    encoder = dict(np.load(given.folder / "encoder.npz"))
     held, said = Held(Set(given.folder / "set.npz")), np.load(given.folder / "held.npz")
     screen, second = said["screen"].astype("f8"), said["second"].astype("f8")
     config["calibration"], start = held.calibration(held.largest(screen), held.cuts(held.largest(screen), LOOK))

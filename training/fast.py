@@ -28,6 +28,9 @@ class Screen:
 
     @torch.no_grad()
     def logits(self, ids, inside, channel) -> torch.Tensor:
+        return self.forward(ids, inside, channel)
+
+    def forward(self, ids, inside, channel) -> torch.Tensor:
         c, t = self.config, self.t
         slots = there(bigram_slots(ids.cpu().numpy(), c["pieces"], c["bigrams"]))
         most, inside = ids.shape[1], inside[:, :, None]
@@ -49,13 +52,16 @@ class Screen:
 class Second:
     """The encoder."""
 
-    def __init__(self, tensors: dict, kind=torch.float32, heads: int = 12):
+    def __init__(self, tensors: dict, kind=torch.float32, heads: int = 12, layers: int | None = None):
         self.heads = heads
         self.t = {name: there(value).to(kind) for name, value in dequantised(tensors).items()}
-        self.layers = sum(name.endswith("intermediate.dense.bias") for name in self.t)
+        self.layers = layers or sum(name.endswith("intermediate.dense.bias") for name in self.t)
 
     @torch.no_grad()
     def logits(self, ids, inside, channel) -> torch.Tensor:
+        return self.forward(ids, inside, channel)
+
+    def forward(self, ids, inside, channel) -> torch.Tensor:
         t = self.t
         words = t["second.words.weight"]
         extra = len(words) - 3
