@@ -9,6 +9,8 @@
 //! Rejected: to let the compiler find the vectors. It loses them with every second edit, and at its best was
 //! no faster than the table.
 
+use std::ops::Range;
+
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
@@ -39,34 +41,83 @@ const MIN_LEET: u32 = 3;
 
 /// What a text may have in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Features(u16);
+pub struct Features {
+    bits: u16,
+    zones: Zones,
+}
+
+/// Where in a text numbers, colons and long runs may be: a bit for each of its zones, which are 64 at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Zones(u64);
+
+impl Zones {
+    /// How many blocks make a zone of a text of this length, as a power of two.
+    #[inline]
+    const fn shift(len: usize) -> u32 {
+        let blocks = len.div_ceil(BLOCK);
+        blocks
+            .div_ceil(u64::BITS as usize)
+            .next_power_of_two()
+            .ilog2()
+    }
+
+    /// Takes in the block that begins here.
+    #[inline]
+    const fn mark(&mut self, at: usize, shift: u32) {
+        self.0 |= 1 << (((at / BLOCK) >> shift) % u64::BITS as usize);
+    }
+
+    /// The parts of a text of this length that they are, with what is beside each, in order.
+    fn parts(self, len: usize) -> impl Iterator<Item = Range<usize>> {
+        let zone = BLOCK << Self::shift(len);
+        let mut left = self.0 | self.0 << 1 | self.0 >> 1;
+        std::iter::from_fn(move || {
+            let first = left.trailing_zeros();
+            let last = first + left.checked_shr(first)?.trailing_ones();
+            left &= u64::MAX.checked_shl(last).unwrap_or(0);
+            Some(first as usize * zone..len.min(last as usize * zone))
+        })
+    }
+}
 
 impl Features {
     /// A byte outside ASCII.
-    pub const NON_ASCII: Self = Self(1);
+    pub const NON_ASCII: Self = Self::bit(1);
     /// An ASCII control character other than white space.
-    pub const CONTROL: Self = Self(1 << 1);
+    pub const CONTROL: Self = Self::bit(1 << 1);
     /// An `@`.
-    pub const AT_SIGN: Self = Self(1 << 2);
+    pub const AT_SIGN: Self = Self::bit(1 << 2);
     /// Seven ASCII digits within 33 bytes.
-    pub const DIGITS: Self = Self(1 << 3);
+    pub const DIGITS: Self = Self::bit(1 << 3);
     /// Four digits and three dots within 33 bytes.
-    pub const DOTTED: Self = Self(1 << 4);
+    pub const DOTTED: Self = Self::bit(1 << 4);
     /// Two colons within 33 bytes.
-    pub const COLONS: Self = Self(1 << 5);
+    pub const COLONS: Self = Self::bit(1 << 5);
     /// A `%`, `&` or `\`.
-    pub const ESCAPES: Self = Self(1 << 6);
+    pub const ESCAPES: Self = Self::bit(1 << 6);
     /// 31 bytes without white space or a control character.
-    pub const LONG_RUN: Self = Self(1 << 7);
+    pub const LONG_RUN: Self = Self::bit(1 << 7);
     /// Twelve single letters, each divided from the next by a blank or one of `. - _ * | /`.
-    pub const SPACED: Self = Self(1 << 8);
+    pub const SPACED: Self = Self::bit(1 << 8);
     /// Three places where a digit, `@` or `$` stands beside an ASCII letter, or a `!` before one.
-    pub const LEET: Self = Self(1 << 9);
+    pub const LEET: Self = Self::bit(1 << 9);
     /// Two brackets among the last 64 bytes.
-    pub const BRACKETS: Self = Self(1 << 10);
+    pub const BRACKETS: Self = Self::bit(1 << 10);
 
     /// What is not ASCII, or a control character.
     pub(crate) const UNUSUAL: Self = Self::NON_ASCII.union(Self::CONTROL);
+
+    const fn bit(bits: u16) -> Self {
+        Self {
+            bits,
+            zones: Zones(0),
+        }
+    }
+
+    /// The parts of a text with these features in which numbers, colons and long runs lie, in order. There are none elsewhere.
+    pub(super) fn zones(self, text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+        self.zones.parts(text.len())
+    }
 
     /// The features of a text. One pass, no allocation.
     pub fn of(text: &str) -> Self {
@@ -95,25 +146,40 @@ impl Features {
     /// Whether all features of `other` are among these.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+        self.bits & other.bits == other.bits
     }
 
     /// Whether some feature of `other` is among these.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        self.bits & other.bits != 0
     }
 
     /// These features and those of `other`.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self {
+            bits: self.bits | other.bits,
+            zones: Zones(self.zones.0 | other.zones.0),
+        }
+    }
+
+    /// What the block that begins here and the one before have together: digits, dots among digits, colons.
+    #[inline]
+    fn set_numbers(&mut self, [digits, dotted, colons]: [bool; 3], at: usize, shift: u32) {
+        self.set_if(digits, Self::DIGITS);
+        self.set_if(dotted, Self::DOTTED);
+        self.set_if(colons, Self::COLONS);
+        if digits | dotted | colons {
+            self.zones.mark(at, shift);
+            self.zones.mark(at.saturating_sub(BLOCK), shift);
+        }
     }
 
     #[inline]
     fn set_if(&mut self, condition: bool, feature: Self) {
-        self.0 |= feature.0 * u16::from(condition);
+        self.bits |= feature.bits * u16::from(condition);
     }
 }
 
@@ -217,11 +283,15 @@ struct Pass {
     /// The block before.
     before: Counts,
     leet: u32,
+    shift: u32,
 }
 
 impl Pass {
     fn all<'b>(blocks: impl Iterator<Item = &'b [u8; BLOCK]>, text: &[u8]) -> Features {
-        let mut pass = Self::default();
+        let mut pass = Self {
+            shift: Zones::shift(text.len()),
+            ..Self::default()
+        };
         for (index, block) in blocks.enumerate() {
             pass.step(block, text, index * BLOCK);
         }
@@ -234,8 +304,10 @@ impl Pass {
         let mut here = Counts::default();
         for half in halves {
             let counts = Counts::in_half(half);
-            self.features
-                .set_if(!counts.has(Kind::Blank), Features::LONG_RUN);
+            if !counts.has(Kind::Blank) {
+                self.features.set_if(true, Features::LONG_RUN);
+                self.features.zones.mark(at, self.shift);
+            }
             if SEPARATORS.contains(&counts.of(Kind::Separator)) {
                 self.features.set_if(is_spaced(half), Features::SPACED);
             }
@@ -246,20 +318,25 @@ impl Pass {
             self.leet += leet_places(block, text, at);
         }
         if self.before.0 & NUMBERS != 0 || here.0 & NUMBERS != 0 {
-            self.numbers(here);
+            self.numbers(here, at);
         }
         self.before = here;
     }
 
     /// What this block and the one before have together. A span of 33 bytes touches two at most.
-    fn numbers(&mut self, here: Counts) {
+    fn numbers(&mut self, here: Counts, at: usize) {
         let both = |kind| here.of(kind) + self.before.of(kind);
         let (digits, dots) = (both(Kind::Digit), both(Kind::Dot));
         let dotted = digits >= MIN_DOTTED.0 && dots >= MIN_DOTTED.1;
-        let features = &mut self.features;
-        features.set_if(digits >= MIN_DIGITS, Features::DIGITS);
-        features.set_if(dotted, Features::DOTTED);
-        features.set_if(both(Kind::Colon) >= MIN_COLONS, Features::COLONS);
+        self.features.set_numbers(
+            [
+                digits >= MIN_DIGITS,
+                dotted,
+                both(Kind::Colon) >= MIN_COLONS,
+            ],
+            at,
+            self.shift,
+        );
     }
 
     fn end(mut self) -> Features {

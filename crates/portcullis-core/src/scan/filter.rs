@@ -214,10 +214,21 @@ impl Known {
         if let [one] = self.announces.as_slice() {
             return found(at, one);
         }
-        let beside = Sides::at(text, &at);
-        let announces = self.announces.iter();
-        let allowed = announces.filter(|one| one.neighbours.allow(&beside));
-        allowed.for_each(|one| found(at.clone(), one));
+        match (text[..from].last_chunk(), text[at.end..].first_chunk()) {
+            (Some(before), Some(after)) => {
+                for one in &self.announces {
+                    if one.neighbours.allow_after(*after) && one.neighbours.allow_before(*before) {
+                        found(at.clone(), one);
+                    }
+                }
+            }
+            _ => {
+                let beside = Sides::at(text, &at);
+                let announces = self.announces.iter();
+                let allowed = announces.filter(|one| one.neighbours.allow(&beside));
+                allowed.for_each(|one| found(at.clone(), one));
+            }
+        }
     }
 
     fn new(literal: &Literal, announced: Announced) -> Self {
@@ -356,21 +367,22 @@ fn by_number(mut windows: Vec<(Slot, Window)>, bitmap: &mut Bitmap) -> Vec<Windo
     first
 }
 
-/// Each literal once, with all it announces.
+/// Each literal once, with all it announces, however words end around it there.
 fn together<'a>(literals: impl Iterator<Item = (Announced, &'a Literal)>) -> Vec<(Gate, Known)> {
     let mut all: Vec<(Gate, Known)> = Vec::new();
     let mut places = HashMap::new();
-    for (announced, literal) in literals {
-        let neighbours = announced
-            .neighbours
-            .apart_from_words(literal.before, literal.after);
-        let place = *places.entry(literal).or_insert(all.len());
+    for (mut announced, literal) in literals {
+        let neighbours = announced.neighbours;
+        announced.neighbours = neighbours.apart_from_words(literal.before, literal.after);
+        let place = *places
+            .entry((&*literal.text, literal.exact))
+            .or_insert(all.len());
         let Some((gate, known)) = all.get_mut(place) else {
             let known = Known::new(literal, announced);
-            all.push((Gate::new(literal, neighbours), known));
+            all.push((Gate::new(literal, announced.neighbours), known));
             continue;
         };
-        gate.neighbours = gate.neighbours.or(neighbours);
+        gate.neighbours = gate.neighbours.or(announced.neighbours);
         let same = |one: &&mut Announced| {
             (one.pattern, one.screen) == (announced.pattern, announced.screen)
         };

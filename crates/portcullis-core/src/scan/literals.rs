@@ -33,8 +33,8 @@ const COST_OF_HIT: f64 = 4.0;
 /// What it costs besides if nearly anything can stand around it.
 const COST_OF_DOUBT: f64 = 20.0;
 
-/// A literal that is not longer than a window is looked for with every byte that may stand beside it:
-/// it crowds the filter, which then looks closer this much more often.
+/// A window that is not all of it in the literal is looked for with every byte that may stand beside that: it crowds the
+/// filter, which then looks closer this much more often.
 const CROWDING: f64 = 60.0;
 
 /// A text to look for.
@@ -143,14 +143,15 @@ pub(super) fn from_keywords<'h>(hir: &'h Hir, keywords: &[String]) -> Option<Fac
     factors.into_iter().next()
 }
 
-/// The two windows that a literal is known by: the rarest that starts at an even offset and the
-/// rarest that starts at an odd one. Each has at least three bytes of the literal in it; -1 is a
+/// The two windows that a literal is known by: the cheapest that starts at an even offset and the
+/// cheapest that starts at an odd one. Each has at least three bytes of the literal in it; -1 is a
 /// window that starts a byte before.
 pub(super) fn windows(literal: &[u8]) -> [i32; 2] {
-    rarest_windows(literal).map(|(offset, _)| offset)
+    cheapest_windows(literal).map(|(offset, _)| offset)
 }
 
-fn rarest_windows(literal: &[u8]) -> [(i32, f64); 2] {
+/// The same, and how often text has each per million bytes.
+fn cheapest_windows(literal: &[u8]) -> [(i32, f64); 2] {
     /// Of a long literal the beginning is enough, and near to where it stands.
     const LOOKED_AT: usize = 64;
     let last = literal.len().min(LOOKED_AT) as i32 - MIN_KEYWORD_BYTES as i32;
@@ -161,12 +162,18 @@ fn rarest_windows(literal: &[u8]) -> [(i32, f64); 2] {
         };
         frequency::of_window(std::array::from_fn(|place| byte(offset + place as i32)))
     };
+    let crowding = |offset: i32| {
+        let end = usize::try_from(offset).map(|start| start + WINDOW);
+        let inside = end.is_ok_and(|end| end <= literal.len());
+        if inside { 0.0 } else { CROWDING }
+    };
     [0, 1].map(|parity| {
-        (-1..=last)
-            .filter(|offset| offset.rem_euclid(2) == parity)
-            .map(|offset| (offset, frequency(offset)))
-            .min_by(|(_, a), (_, b)| a.total_cmp(b))
-            .unwrap_or((0, 0.0))
+        let offsets = (-1..=last).filter(|offset| offset.rem_euclid(2) == parity);
+        let windows = offsets.map(|offset| (offset, frequency(offset)));
+        // Each is looked for at every other place.
+        let looks = |(offset, often): &(i32, f64)| often / 2.0 + crowding(*offset);
+        let cheapest = windows.min_by(|a, b| looks(a).total_cmp(&looks(b)));
+        cheapest.unwrap_or((0, 0.0))
     })
 }
 
@@ -628,12 +635,12 @@ fn cost(literal: &[u8], frequency: f64) -> f64 {
     if literal.len() < MIN_KEYWORD_BYTES {
         return 0.0;
     }
+    // Once for both windows: with more, short literals lose to words that stand anywhere.
     let crowding = if literal.len() <= WINDOW {
         CROWDING
     } else {
         0.0
     };
-    // Each window is looked for at every other place.
-    let windows = rarest_windows(literal).map(|(_, often)| often / 2.0);
+    let windows = cheapest_windows(literal).map(|(_, often)| often / 2.0);
     COST_OF_CHECK * (windows.iter().sum::<f64>() + crowding) + COST_OF_HIT * frequency
 }

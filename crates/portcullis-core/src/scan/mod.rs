@@ -436,7 +436,9 @@ impl Scanner {
         }
         let has = |required: &&Required| features.contains(required.feature());
         for required in self.required.iter().filter(has) {
-            required.look(text, wanted, |id, region| candidates.note(id, region));
+            required.look(text, features, wanted, |id, region| {
+                candidates.note(id, region);
+            });
         }
         let (ascii, plain) = if self.uses_features() {
             (

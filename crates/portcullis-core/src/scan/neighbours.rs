@@ -122,6 +122,7 @@ impl Side {
 
 impl Sides {
     /// What stands beside a part of the text.
+    #[inline]
     pub(super) fn at(text: &[u8], at: &Range<usize>) -> Self {
         let before = match text[..at.start].last_chunk() {
             Some(nearest) => Seen::of(u32::from_be_bytes(*nearest)),

@@ -70,10 +70,11 @@ impl Required {
         self.requirement.feature()
     }
 
-    /// Notes the patterns that may match, and where.
+    /// Notes the patterns that may match a text with these features, and where.
     pub(super) fn look(
         &self,
         text: &str,
+        features: Features,
         wanted: impl Fn(PatternId) -> bool,
         mut note: impl FnMut(PatternId, Range<usize>),
     ) {
@@ -83,7 +84,7 @@ impl Required {
         let automaton = self.max_len.and_then(|_| self.automaton());
         let mut cache = automaton.map(|automaton| self.spare.take_or(|| automaton.create_cache()));
         let mut matching = PatternSet::new(self.patterns.len());
-        self.requirement.spots(text.as_bytes(), |spot| {
+        self.requirement.spots(text.as_bytes(), features, |spot| {
             let around = self.max_len.map(|max| {
                 let start = text.floor_char_boundary(spot.start.saturating_sub(max));
                 start..text.len().min(spot.end + max)

@@ -71,9 +71,9 @@ impl Requirement {
         }
     }
 
-    /// Calls `spot` with the parts of the text that may contain it, in order. What contains it, begins
+    /// Calls `spot` with the parts of the text, which has these features, that may contain it, in order. What contains it, begins
     /// before the end of such a part and ends after its start.
-    pub(super) fn spots(self, text: &[u8], mut spot: impl FnMut(Range<usize>)) {
+    pub(super) fn spots(self, text: &[u8], features: Features, mut spot: impl FnMut(Range<usize>)) {
         /// Parts that are closer to each other become one.
         const CLOSE: usize = 64;
         let mut last: Option<Range<usize>> = None;
@@ -86,10 +86,35 @@ impl Requirement {
             }
         };
         match self {
-            Self::At => close_together::<1>(text, b'@'..=b'@', &mut join),
-            Self::Digits => close_together::<7>(text, b'0'..=b'9', &mut join),
-            Self::Dotted => close_together::<3>(text, b'.'..=b'.', &mut join),
-            Self::Colons => close_together::<2>(text, b':'..=b':', &mut join),
+            Self::Brackets => {
+                if ends_in_brackets(text) {
+                    join(text.len().saturating_sub(END)..text.len());
+                }
+            }
+            Self::At => self.within(text, &mut join),
+            Self::Digits | Self::Dotted | Self::Colons | Self::Long => {
+                for zone in features.zones(text) {
+                    let mut found = |range: Range<usize>| {
+                        join(zone.start + range.start..zone.start + range.end);
+                    };
+                    self.within(&text[zone.clone()], &mut found);
+                }
+            }
+        }
+        if let Some(last) = last {
+            spot(last);
+        }
+    }
+
+    /// Calls `found` wherever it is in a text, or in a part of one, whatever stands around that.
+    fn within(self, text: &[u8], found: &mut dyn FnMut(Range<usize>)) {
+        match self {
+            // Only the end of a text has them.
+            Self::Brackets => {}
+            Self::At => close_together::<1>(text, b'@'..=b'@', found),
+            Self::Digits => close_together::<7>(text, b'0'..=b'9', found),
+            Self::Dotted => close_together::<3>(text, b'.'..=b'.', found),
+            Self::Colons => close_together::<2>(text, b':'..=b':', found),
             Self::Long => {
                 let solid = |byte: u8| byte > b' ';
                 let mut at = 0;
@@ -97,17 +122,9 @@ impl Requirement {
                     let rest = &text[start + Self::LONG..];
                     let more = rest.iter().take_while(|byte| solid(**byte)).count();
                     at = start + Self::LONG + more;
-                    join(start..at);
+                    found(start..at);
                 }
             }
-            Self::Brackets => {
-                if ends_in_brackets(text) {
-                    join(text.len().saturating_sub(END)..text.len());
-                }
-            }
-        }
-        if let Some(last) = last {
-            spot(last);
         }
     }
 
@@ -171,18 +188,21 @@ mod tests {
         /// A part of a text that has what is required, overlaps a spot.
         #[test]
         fn what_holds_is_at_a_spot(
+            before in prop::sample::select(&[0, 0, 150, 700][..]),
             text in "([a-z. :@]{0,30}|[0-9]{1,9}|[!-~]{25,40}){0,8}",
             from in any::<prop::sample::Index>(),
             to in any::<prop::sample::Index>(),
         ) {
-            let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
+            let start = "and so it goes, ".len() * before;
+            let (from, to) = (start + from.index(text.len() + 1), start + to.index(text.len() + 1));
+            let text = "and so it goes, ".repeat(before) + &text;
             let part = from.min(to)..from.max(to);
             for requirement in Requirement::ALL {
                 if requirement == Requirement::Brackets && part.end < text.len() {
                     continue;
                 }
                 let mut spots = Vec::new();
-                requirement.spots(text.as_bytes(), |spot| spots.push(spot));
+                requirement.spots(text.as_bytes(), Features::of(&text), |spot| spots.push(spot));
                 prop_assert!(spots.is_sorted_by(|a, b| a.end < b.start), "{spots:?}");
                 let overlaps = |spot: &Range<usize>| part.start < spot.end && spot.start < part.end;
                 if requirement.holds(&text[part.clone()]) {

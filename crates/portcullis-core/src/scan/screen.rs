@@ -317,12 +317,24 @@ impl Outlines {
     }
 }
 
-/// A screen by its numbers.
+/// A screen by its numbers: what must hold, in the order in which it is looked at. Without a first there is no second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ScreenId {
-    before: Option<u16>,
-    after: Option<u16>,
-    before_first: bool,
+    first: Option<Condition>,
+    second: Option<Condition>,
+}
+
+/// What stands on a side of the literal must be as an outline has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Condition {
+    side: Beside,
+    outline: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Before,
+    After,
 }
 
 struct Automata {
@@ -338,10 +350,20 @@ struct Memory {
 
 impl Screens {
     pub(super) fn add(&mut self, screen: &Screen) -> ScreenId {
+        let condition = |side, outline: Option<u16>| Some(side).zip(outline);
+        let before = condition(Beside::Before, self.before.add(screen.before.as_ref()));
+        let after = condition(Beside::After, self.after.add(screen.after.as_ref()));
+        // Whichever is likely to be settled sooner goes first.
+        let order = if screen.before_first {
+            [before, after]
+        } else {
+            [after, before]
+        };
+        let in_order = order.into_iter().flatten();
+        let mut conditions = in_order.map(|(side, outline)| Condition { side, outline });
         ScreenId {
-            before: self.before.add(screen.before.as_ref()),
-            after: self.after.add(screen.after.as_ref()),
-            before_first: screen.before_first,
+            first: conditions.next(),
+            second: conditions.next(),
         }
     }
 
@@ -351,10 +373,13 @@ impl Screens {
     }
 
     fn automata(&self) -> Option<&Automata> {
+        let walk = |outlines: &Outlines, reads| {
+            Walk::new(&outlines.read(), reads, MAX_LEARNED_BYTES, MAX_BYTES)
+        };
         let make = || {
             Some(Automata {
-                before: Walk::new(&self.before.read(), Reads::Backwards, MAX_LEARNED_BYTES)?,
-                after: Walk::new(&self.after.read(), Reads::Forwards, MAX_LEARNED_BYTES)?,
+                before: walk(&self.before, Reads::Backwards)?,
+                after: walk(&self.after, Reads::Forwards)?,
             })
         };
         self.automata.get_or_init(make).as_ref()
@@ -396,7 +421,8 @@ impl Reader<'_> {
     /// Whether a match with this screen can have its literal here.
     #[inline(never)]
     pub(super) fn lets_through(&mut self, id: ScreenId, text: &[u8], at: &Range<usize>) -> bool {
-        if id.before.is_none() && id.after.is_none() {
+        let (mut condition, mut then) = (id.first, id.second);
+        if condition.is_none() {
             return true;
         }
         if self.asked.is_none() {
@@ -405,29 +431,17 @@ impl Reader<'_> {
         let Some((automata, memory)) = &mut self.asked else {
             return true;
         };
-        let after = |memory: &mut Memory, outline| {
-            let rest = &text[at.end..];
-            let near = rest.get(..MAX_BYTES).unwrap_or(rest);
-            let is_all = near.len() == rest.len();
-            let learned = &mut memory.after;
-            automata
-                .after
-                .may_go_on(learned, outline, near.iter(), is_all)
-        };
-        let before = |memory: &mut Memory, outline| {
-            let from = at.start.saturating_sub(MAX_BYTES);
-            let near = text[from..at.start].iter().rev();
-            let learned = &mut memory.before;
-            automata.before.may_go_on(learned, outline, near, from == 0)
-        };
-        // Whichever is likely to be settled sooner goes first.
-        if id.before_first {
-            id.before.is_none_or(|outline| before(memory, outline))
-                && id.after.is_none_or(|outline| after(memory, outline))
-        } else {
-            id.after.is_none_or(|outline| after(memory, outline))
-                && id.before.is_none_or(|outline| before(memory, outline))
+        while let Some(Condition { side, outline }) = condition {
+            let (walk, learned, beside) = match side {
+                Beside::Before => (&automata.before, &mut memory.before, &text[..at.start]),
+                Beside::After => (&automata.after, &mut memory.after, &text[at.end..]),
+            };
+            if !walk.may_go_on(learned, outline, beside) {
+                return false;
+            }
+            condition = then.take();
         }
+        true
     }
 
     #[cold]

@@ -275,8 +275,15 @@ fn is_promising(run: &str) -> bool {
     let sample = &run[..run.len().min("0x".len() + SAMPLE)];
     let (decode, digits) = decoder(sample);
     // What begins with hexadecimal may go on as base64.
-    begins_text(&decode(digits.as_bytes()))
-        || digits.bytes().all(is_hex_or_blank) && begins_text(&from_base64(sample.as_bytes()))
+    encodes_text(digits.as_bytes(), decode)
+        || digits.bytes().all(is_hex_or_blank) && encodes_text(sample.as_bytes(), from_base64)
+}
+
+/// Whether these characters encode the beginning of a text. Most that do not are known by the first few.
+fn encodes_text(digits: &[u8], decode: Decoder) -> bool {
+    const FEW: usize = 8;
+    let is_text = |digits| begins_text(&decode(digits));
+    digits.get(..FEW).is_none_or(is_text) && is_text(digits)
 }
 
 /// Whether it is text, or would be if it went on.

@@ -14,7 +14,7 @@ use pulp::x86::V3;
 
 use super::{
     BLOCK, Features, HALF, MIN_COLONS, MIN_DIGITS, MIN_DOTTED, MIN_GAPS, MIN_LEET, SEPARATORS,
-    leet_places,
+    Zones, leet_places,
 };
 
 /// The kinds of bytes, each a bit.
@@ -92,7 +92,7 @@ pub(super) fn of(
 ) -> Features {
     simd.vectorize(
         #[inline(always)]
-        || Pass::new(simd).all(blocks, last, text),
+        || Pass::new(simd, text.len()).all(blocks, last, text),
     )
 }
 
@@ -108,6 +108,7 @@ struct Pass {
     backslash: __m256i,
     delete: __m256i,
     leet: u32,
+    shift: u32,
 }
 
 /// [`Halves`], ready to look up.
@@ -140,7 +141,7 @@ impl Tables {
 
 impl Pass {
     #[inline(always)]
-    fn new(simd: V3) -> Self {
+    fn new(simd: V3, len: usize) -> Self {
         const OF_KINDS: Halves = Halves::of(&KINDS);
         const OF_SEPARATING: Halves = Halves::of(&SEPARATING);
         let none = simd.avx._mm256_setzero_si256();
@@ -154,6 +155,7 @@ impl Pass {
             backslash: none,
             delete: none,
             leet: 0,
+            shift: Zones::shift(len),
         }
     }
 
@@ -189,6 +191,7 @@ impl Pass {
         let blank = mask(simd, avx2._mm256_cmpeq_epi8(not_above, bytes));
         if blank as u16 == 0 || blank >> HALF == 0 {
             self.features.set_if(true, Features::LONG_RUN);
+            self.features.zones.mark(at, self.shift);
         }
 
         let separating = self.separating.look_up(simd, bytes, upper);
@@ -206,7 +209,7 @@ impl Pass {
         let has = |kinds, sought: u8| avx._mm256_testz_si256(kinds, each(simd, sought)) == 0;
         if has(both, DIGIT | COLON | AT_SIGN | LEET_SIGN) {
             if has(both, DIGIT | COLON) {
-                self.numbers(kinds, before);
+                self.numbers(kinds, before, at);
             }
             if self.leet < MIN_LEET && has(kinds, DIGIT | AT_SIGN | LEET_SIGN) {
                 self.leet += leet_places(block, text, at);
@@ -217,7 +220,7 @@ impl Pass {
 
     /// What this block and the one before have together.
     #[inline(always)]
-    fn numbers(&mut self, kinds: __m256i, before: __m256i) {
+    fn numbers(&mut self, kinds: __m256i, before: __m256i, at: usize) {
         let simd = self.simd;
         let avx2 = simd.avx2;
         let both = |here, before| {
@@ -236,9 +239,11 @@ impl Pass {
             avx2._mm256_slli_epi16::<5>(before),
         );
         let dotted = digits >= MIN_DOTTED.0 && dots >= MIN_DOTTED.1;
-        self.features.set_if(digits >= MIN_DIGITS, Features::DIGITS);
-        self.features.set_if(dotted, Features::DOTTED);
-        self.features.set_if(colons >= MIN_COLONS, Features::COLONS);
+        self.features.set_numbers(
+            [digits >= MIN_DIGITS, dotted, colons >= MIN_COLONS],
+            at,
+            self.shift,
+        );
     }
 
     #[inline(always)]
