@@ -317,21 +317,36 @@ fn may_be_named(value: &str) -> bool {
 fn is_ordinary(value: &str) -> bool {
     const FEW: usize = 40;
     const LONG: usize = 10;
-    let plain = |b: &u8| b.is_ascii_lowercase() || *b == b' ';
-    if value.len() >= FEW || !value.as_bytes().iter().all(plain) {
+    let bytes = value.as_bytes();
+    if bytes.len() >= FEW {
         return false;
     }
-    let mut words = value.split(' ');
-    if value.contains(' ') {
-        words.any(|word| word.len() != 4)
-    } else {
-        value.len() < LONG
+    let (mut plain, mut blank) = (true, false);
+    for byte in bytes {
+        blank |= *byte == b' ';
+        plain &= matches!(byte, b'a'..=b'z' | b' ');
     }
+    let mut words = bytes.split(|byte| *byte == b' ');
+    plain
+        && if blank {
+            words.any(|word| word.len() != 4)
+        } else {
+            bytes.len() < LONG
+        }
 }
 
 /// A number that may be known by its name: cards, accounts and the like are whole, and not short.
 fn telling(number: &Number) -> Option<u64> {
-    number.as_u64().filter(|number| *number >= 100)
+    let whole = number.as_u64().or_else(|| whole(number.as_f64()?));
+    whole.filter(|number| *number >= 100)
+}
+
+/// The whole number that this is: `4111111111111111.0` is a card as well.
+#[expect(clippy::cast_sign_loss, reason = "what is below zero is not within")]
+fn whole(number: f64) -> Option<u64> {
+    const END: f64 = u64::MAX as f64;
+    let within = number.fract() == 0.0 && (0.0..END).contains(&number);
+    within.then_some(number as u64)
 }
 
 /// Of the largest number.
@@ -365,6 +380,7 @@ impl Named {
         Self {
             text,
             value: start..end,
+            view: None,
         }
     }
 }
@@ -416,7 +432,27 @@ impl<'e> Walk<'_, 'e> {
             return;
         };
         let named = Named::of(name, &value);
+        let view = self.scan.evasive.then(|| views::fold(&named.text));
+        if let Some(view) = view.flatten() {
+            let candidates = self.scan.scanner.scan(view.text(), self.scan.event_type);
+            let named = Named {
+                text: String::new(),
+                value: named.value.clone(),
+                view: Some(view),
+            };
+            self.push_named(value.clone(), named, candidates, path);
+        }
         let candidates = self.scan.scanner.scan(&named.text, self.scan.event_type);
+        self.push_named(value, named, candidates, path);
+    }
+
+    fn push_named(
+        &mut self,
+        value: Cow<'e, str>,
+        named: Named,
+        candidates: Candidates,
+        path: &Path<'_>,
+    ) {
         if !candidates.is_empty() {
             self.leaves.push(Leaf {
                 path: Cow::Owned(path.pointer()),

@@ -112,6 +112,8 @@ pub(crate) struct Named {
     pub(crate) text: String,
     /// Where the value is in it.
     pub(crate) value: Range<usize>,
+    /// The same without a disguise, if that is what is searched.
+    pub(crate) view: Option<View>,
 }
 
 /// Whose values a pattern is asked for.
@@ -244,8 +246,17 @@ impl<'e> Subject<'e> {
                 return scanner.find_all(id, &leaf.text, candidates, all, found);
             }
             Searched::Named(_) if names == Names::Apart => return,
-            Searched::Named(Named { text, value }) => {
-                return scanner.find_all(id, text, candidates, 0..text.len(), |range| {
+            Searched::Named(Named { text, value, view }) => {
+                let searched = match view {
+                    Some(view) if !sight.sees(view.disguise()) => return,
+                    Some(view) => view.text(),
+                    None => text,
+                };
+                return scanner.find_all(id, searched, candidates, 0..searched.len(), |range| {
+                    let range = match view {
+                        Some(view) => view.original(range),
+                        None => range,
+                    };
                     // Of the name its own leaf says what there is to say.
                     let (start, end) = (range.start.max(value.start), range.end.min(value.end));
                     if start < end {
