@@ -108,7 +108,7 @@ pub(crate) fn may_hold_host(text: &str, bare: bool) -> bool {
         return bare && (may_be() || command::is_plain_command(text));
     }
     // Of several words only the first can make hosts of the others.
-    let text = text.trim_end_matches(' ');
+    let text = text.trim_ascii_end();
     match text.bytes().position(|byte| byte == b' ') {
         Some(end @ 1..) => command::may_begin_with(&text[..end]),
         _ => true,
